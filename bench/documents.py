@@ -199,7 +199,7 @@ def run(lake: Lake, name: TopicName, documents: int) -> tuple[Took, Took]:
         assert (staged.documents.made, staged.documents.purged) == (documents, documents * (CHANGES_EACH - 1))
 
         def prove() -> None:
-            frame = snapshots.evidence(made, staged, Policy.of_values(made.policy))["unproved"]
+            frame = snapshots.evidence(made, staged, Policy.from_values(made.policy))["unproved"]
             assert isinstance(frame, pa.Table)
             assert not len(frame)
 

@@ -131,9 +131,9 @@ def interval(setting: Literal["interval", "compaction_interval", "snapshots_inte
 
 def about_a_day() -> timedelta:
     """Return about a day, as a whole number of the cleaner's intervals, so that a backfill judges at the ends of some of them (P6)."""
-    from message_lifecycle.app.windows import wider
+    from message_lifecycle.app.windows import backfill_window
 
-    return wider(interval())
+    return backfill_window(interval())
 
 
 @contextmanager

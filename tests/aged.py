@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
-from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
+from message_lifecycle.model.rules import AllOfRules, AnyOfRules, NeverExpires, NotRule, PeriodPassed, Rule, TimeKnown
 from message_lifecycle.model.setting_list import U32_MAX, U63_MAX, Value
 from message_lifecycle.model.settings import Policy, resolve
 
@@ -47,18 +47,18 @@ def policies(draw: st.DrawFn) -> Policy:
 
 def rules() -> st.SearchStrategy[Rule]:
     """Draw rules of any shape that the model allows."""
-    after = st.builds(After, column=_COLUMNS, us=st.one_of(st.sampled_from((0, 1, SECOND, INT64_MAX)), st.integers(0, 3 * SECOND)))
+    after = st.builds(PeriodPassed, column=_COLUMNS, us=st.one_of(st.sampled_from((0, 1, SECOND, INT64_MAX)), st.integers(0, 3 * SECOND)))
     timeless = st.recursive(
-        st.one_of(st.just(Never()), st.builds(Known, column=_COLUMNS)),
-        lambda inner: st.builds(Not, rule=st.one_of(inner, st.builds(Either, rules=st.lists(inner, max_size=3).map(tuple)))),
+        st.one_of(st.just(NeverExpires()), st.builds(TimeKnown, column=_COLUMNS)),
+        lambda inner: st.builds(NotRule, rule=st.one_of(inner, st.builds(AnyOfRules, rules=st.lists(inner, max_size=3).map(tuple)))),
         max_leaves=4,
     )
     both = st.lists(st.one_of(after, timeless), max_size=3).map(tuple)
     return st.recursive(
         st.one_of(after, timeless),
         lambda inner: st.one_of(
-            st.builds(Either, rules=st.lists(inner, max_size=3).map(tuple)),
-            st.builds(Both, rules=st.one_of(both, st.lists(inner, max_size=3).map(tuple))),
+            st.builds(AnyOfRules, rules=st.lists(inner, max_size=3).map(tuple)),
+            st.builds(AllOfRules, rules=st.one_of(both, st.lists(inner, max_size=3).map(tuple))),
         ),
         max_leaves=8,
     )

@@ -250,7 +250,7 @@ def _report_view(progress: Progress, outcomes: list[OutcomeView], landed: Landed
     )
     rows = [row.message for row in s.stores.view.view_rows(FLIGHTS, view) if not row.remembered]
     there = demo_data.latest_found(rows)
-    policy = Policy.of_values(s.ledger.record(last.plan_id).plan.policy)
+    policy = Policy.from_values(s.ledger.record(last.plan_id).plan.policy)
     wanted = demo_data.latest_expected(
         demo_data.flights_folder(), shift_days=landed.shift_days, as_of=last.as_of, message_expiry_us=policy.message_expiry_us
     )

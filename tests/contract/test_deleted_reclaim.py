@@ -6,7 +6,7 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.due import due as judge
-from message_lifecycle.app.erasures import ask, carry_out, settle
+from message_lifecycle.app.erasures import ask, carry_out, record_request_state
 from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.operations.reclaim import due_by_name
@@ -184,10 +184,10 @@ def test_an_erasure_that_waited_for_it_is_done(make_world: MakeWorld) -> None:
     s = world.services
     _, plan_id = gone(world)
     request = ask(s, [b"secret-key"], topics=[], forbid=False, by="ada", why="asked for")
-    settled = settle(s, request, [])
+    settled = record_request_state(s, request, [])
     assert f"reclaim run --deleted {plan_id[:12]}" in settled.detail
     reclaim(world, plan_id)
-    assert plan_id[:12] not in settle(s, request, []).detail
+    assert plan_id[:12] not in record_request_state(s, request, []).detail
 
 
 def test_an_erasure_that_named_it_is_done_once_it_is_gone(make_world: MakeWorld) -> None:

@@ -302,7 +302,7 @@ def test_a_run_that_dies_after_its_commit_is_finished_by_the_next(topic: Topic, 
 def test_changes_wait_for_an_erasure_that_is_being_published(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else one that looked before the request could store them after the search."""
     monkeypatch.setattr(documents, "_WAIT_SECONDS", 0.0)
-    with operation.writers_waited_for(topic.s, topic.name), pytest.raises(TopicBusy):
+    with operation.lock_out_writers(topic.s, topic.name), pytest.raises(TopicBusy):
         topic.write(topic.gone, 13, 13)
     assert topic.write(topic.gone, 13, 13) == {topic.gone: 13}
 

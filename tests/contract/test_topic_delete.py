@@ -7,7 +7,7 @@ import random
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.erasures import ask, carry_out, settle, unreached
+from message_lifecycle.app.erasures import ask, carry_out, describe_unsearched_places, record_request_state
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.operations.topics import undo_until
 from message_lifecycle.app.reading import read_compacted
@@ -281,7 +281,7 @@ def test_an_erasure_is_not_done_while_a_deleted_topic_may_hold_the_key(make_worl
     append(world, name, 1, b"secret-key", b"b")
     plan_id = deleted(world, name, 2)
     request = ask(s, [b"secret-key"], topics=[], forbid=False, by="ada", why="asked for")
-    assert settle(s, request, []).state == "requested"
+    assert record_request_state(s, request, []).state == "requested"
     assert plan_id[:12] in s.ledger.erasure(request.request_id).detail
     made = preview(s, name, as_of=Instant(0), work=UndoPlan(plan_id=plan_id))
     assert request.request_id[:12] in " ".join(made.asks)
@@ -290,7 +290,7 @@ def test_an_erasure_is_not_done_while_a_deleted_topic_may_hold_the_key(make_worl
     assert all(one.is_done for one in found if one.topic == name)
     assert [m.key for m in stored(world, name)] == [b"b"]
     again = deleted(world, name, 4)
-    assert not [text for text in unreached(s, request) if again in text], "it was erased before it was deleted"
+    assert not [text for text in describe_unsearched_places(s, request) if again in text], "it was erased before it was deleted"
 
 
 def test_a_topic_of_documents_goes_and_comes_back(make_world: MakeWorld) -> None:

@@ -169,7 +169,7 @@ def test_pictures_are_on_their_pages_with_the_figures_as_a_table() -> None:
 def test_each_cell_names_its_column_for_a_narrow_window() -> None:
     table = "<table>\n<tr><th>Plan</th><th></th></tr>\n<tr><td><b>1</b></td><td>x</td></tr><tr><td>2</td><td>y</td><td>z</td></tr></table>"
     once = '<tr><td data-label="Plan"><b>1</b></td><td>x</td></tr><tr><td data-label="Plan">2</td><td>y</td><td>z</td></tr></table>'
-    found = pages.labelled(table + table.replace("Plan", "Topic"))
+    found = pages.label_cells(table + table.replace("Plan", "Topic"))
     assert found.count(once) == found.count(once.replace("Plan", "Topic")) == 1
     page = DOCUMENTS["plan"]()
     assert '<td data-label="Check"><code>share</code></td>' in page
@@ -182,12 +182,12 @@ def test_names_of_any_script_are_paths() -> None:
 
 @pytest.mark.parametrize(("seconds", "words"), [(0, "0s"), (59, "59s"), (3_660, "1h1m"), (90_061, "1d1h"), (None, "unknown")])
 def test_spans(seconds: int | None, words: str) -> None:
-    assert pages.span(seconds) == words
+    assert pages.format_span(seconds) == words
 
 
 @pytest.mark.parametrize(("number", "words"), [(0, "0 B"), (999, "999 B"), (1_500, "1.5 kB"), (2 * 10**12, "2.0 TB"), (None, "unknown")])
 def test_sizes(number: int | None, words: str) -> None:
-    assert pages.size(number) == words
+    assert pages.format_size(number) == words
 
 
 @pytest.mark.airflow

@@ -15,7 +15,7 @@ from tests.spark.lake import Lake
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.rules import After
+from message_lifecycle.model.rules import PeriodPassed
 from message_lifecycle.operations.compaction import CompactionRules
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import SCHEMA
@@ -28,7 +28,7 @@ from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.tasks import InputFile
 
 PARTITIONS = 3
-RULES = CompactionRules(as_of=Instant(20), ages=(("ttl", After("expires_at", 0)),), tombstones_until=Instant(50))
+RULES = CompactionRules(as_of=Instant(20), ages=(("ttl", PeriodPassed("expires_at", 0)),), tombstones_until=Instant(50))
 
 
 def topic(lake: Lake) -> TopicName:

@@ -18,7 +18,7 @@ from tests.spark.lake import Lake, tables
 
 from message_lifecycle.app import receipts, steps
 from message_lifecycle.app.erasures import carry_out
-from message_lifecycle.app.witness import look
+from message_lifecycle.app.witness import inspect_topic
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey
@@ -187,10 +187,10 @@ def test_an_erasure_is_not_done_while_the_snapshots_are_away(lake: Lake, spark: 
     request = topic.s.ledger.erasure(request_id)
     assert request.state == "requested"
     assert "snapshots table" in request.detail
-    (missing,) = look(topic.s, topic.name).missing
+    (missing,) = inspect_topic(topic.s, topic.name).missing
     assert missing.kind == "snapshots"
     spark.sql(f"ALTER TABLE `lake`.{away} RENAME TO {sql_table(topic.name, kind='snapshots').removeprefix('`lake`.')}")
     engine_of_process().forget(topic.name, kind="snapshots")
-    assert look(topic.s, topic.name).missing == ()
+    assert inspect_topic(topic.s, topic.name).missing == ()
     carry_out(topic.s, request_id, approver=lambda *_: (True, "tester", "as expected"))
     assert topic.s.ledger.erasure(request_id).state == "erased"

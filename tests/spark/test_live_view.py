@@ -37,7 +37,7 @@ def _drawn(wanted: int) -> list[tuple[Rule, list[Row], Instant, list[bool] | Non
     @settings(max_examples=wanted, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(policy=st.one_of(st.none(), policies()), rule=rules(), stored=st.lists(rows(), min_size=1, max_size=6), chance=st.randoms())
     def draw(policy, rule, stored, chance: random.Random) -> None:
-        judged = rule if policy is None else expiry.hidden(policy)
+        judged = rule if policy is None else expiry.hiding_rule(policy)
         from message_lifecycle.model.rules import rule_holds_from
 
         edges = [e for row in stored for e in edges_of(rule_holds_from(judged, row)) if 0 <= e < INT64_MAX] or [Instant(0)]
@@ -98,7 +98,9 @@ def test_the_view_is_there_with_the_topic_and_follows_its_settings(lake: Lake, s
     lake.append(name, Rows(base=0, times=(1, None, 0, FAR)))
     lake.session.sql(f"UPDATE {sql_table(name)} SET append_time = timestamp_micros(0L) WHERE offset = 2")
     assert _shown(lake, name) == [1, 2, 3]
-    logical = [m.offset for m in s.reader.messages(name) if not rule_holds(expiry.hidden(policy_of(s, name)), m, Instant(FAR * SECOND))]
+    logical = [
+        m.offset for m in s.reader.messages(name) if not rule_holds(expiry.hiding_rule(policy_of(s, name)), m, Instant(FAR * SECOND))
+    ]
     assert logical == [1, 2, 3]
     alter_topic(s, name, {"max_age_seconds": None})
     assert _shown(lake, name) == [0, 1, 2, 3]

@@ -68,7 +68,7 @@ def test_a_lost_property_stops_the_topic_until_it_is_repaired(topic: Topic, caps
     topic.sql("ALTER TABLE {t} UNSET TBLPROPERTIES ('" + WITNESS + "')")
     topic.stops("LogStateLost")
     (topic.inbox / f"{topic._file}.jsonl").unlink()
-    found = witness.look(topic.s, topic.name).found[0]
+    found = witness.inspect_topic(topic.s, topic.name).found[0]
     assert found.witnesses["table property"] is None
     assert found.offsets == {0: 3}
     command = ("topic", "repair", str(topic.name))
@@ -91,7 +91,7 @@ def test_all_witnesses_of_the_table_lost_are_rebuilt_from_ledger_and_data(topic:
     topic.expire()
     topic.stops("LogStateLost")
     (topic.inbox / f"{topic._file}.jsonl").unlink()
-    found = witness.look(topic.s, topic.name).found[0]
+    found = witness.inspect_topic(topic.s, topic.name).found[0]
     assert found.witnesses["data"] == {0: 2}, "the last message has gone"
     assert witness.repair(topic.s, topic.name, **WORDS, accept_rollback=False).repaired
     assert topic.ingest("d").end_offsets == {0: 4}, "never lower than the ledger knows"
@@ -356,7 +356,7 @@ def test_a_view_that_was_rolled_back_is_repaired(topic: Topic) -> None:
     topic.sql("CALL lake.system.rollback_to_snapshot('{p}', " + str(first.snapshot_id) + ")", "compacted")
     with raises("LogRolledBack"):
         topic.run("compaction")
-    assert witness.look(topic.s, topic.name).missing == ()
+    assert witness.inspect_topic(topic.s, topic.name).missing == ()
     assert witness.repair(topic.s, topic.name, **WORDS, accept_rollback=True).repaired
     assert topic.run("compaction").name == "published"
     assert [message.offset for message in read_compacted(topic.s, topic.name)] == [1, 2]

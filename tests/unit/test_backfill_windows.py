@@ -18,7 +18,7 @@ from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.sparing import horizons_of
 from message_lifecycle.app.topics import create_topic
-from message_lifecycle.app.windows import wider
+from message_lifecycle.app.windows import backfill_window
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import REASON_HEADER, Message, NewMessage
@@ -142,4 +142,4 @@ def test_a_marker_that_would_have_died_within_the_window_still_stands_at_its_end
     [(600, 86_400), (60, 86_400), (3_600, 86_400), (86_400, 86_400), (7, 86_401), (50_000, 100_000), (86_401, 86_401), (604_800, 604_800)],
 )
 def test_a_wider_window_is_about_a_day_of_whole_intervals(interval: int, window: int) -> None:
-    assert wider(timedelta(seconds=interval)) == timedelta(seconds=window)
+    assert backfill_window(timedelta(seconds=interval)) == timedelta(seconds=window)

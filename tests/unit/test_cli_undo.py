@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.model.instants import Instant, to_second
+from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.names import TopicName
 from tests.worlds import NOW, SECOND, Lake, make_lake
 
@@ -55,10 +55,10 @@ def test_what_went_comes_back_by_the_beginning_of_the_plans_id(lake: Lake, order
 def test_a_published_plan_shows_until_when_it_can_be_undone(lake: Lake, orders: TopicName) -> None:
     lake.say("topic", "alter", "shop/orders", "--set", "undo_window=2d")
     plan_id = cleaned(lake)
-    until = f"Undo until {to_second(Instant(NOW + 2 * DAY * SECOND))}: lifecycle undo {plan_id[:12]} --by NAME --why WHY"
+    until = f"Undo until {format_to_second(Instant(NOW + 2 * DAY * SECOND))}: lifecycle undo {plan_id[:12]} --by NAME --why WHY"
     assert [lake.say(*command, plan_id).out.splitlines()[-1] for command in (("explain",), ("ledger", "show"))] == [until, until]
     lake.say("topic", "alter", "shop/orders", "--set", "undo_window=3d")
-    longer = f"Undo until {to_second(Instant(NOW + 3 * DAY * SECOND))}:"
+    longer = f"Undo until {format_to_second(Instant(NOW + 3 * DAY * SECOND))}:"
     assert longer in lake.say("explain", plan_id).out, "the window that counts is the topic's window of now"
     lake.say("undo", plan_id, *WORD)
     assert "Undo until" not in lake.say("explain", plan_id).out

@@ -17,7 +17,7 @@ from message_lifecycle.model.change import CompactPartition
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Message, ViewRow
 from message_lifecycle.model.reasons import ViewReason
-from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
+from message_lifecycle.model.rules import AllOfRules, AnyOfRules, NeverExpires, NotRule, PeriodPassed, Rule, TimeKnown
 from message_lifecycle.operations.compaction import CompactionRules, fold
 from message_lifecycle.stores.iceberg import lake_io, relations
 from message_lifecycle.stores.iceberg.compaction import PartitionJob, PartitionResult, evidence, kernel
@@ -31,11 +31,11 @@ from tests.effort import sample
 from tests.errors import raises
 
 AS_OF = Instant(20)
-TTL: tuple[tuple[ViewReason, Rule], ...] = (("ttl", After("expires_at", 0)),)
+TTL: tuple[tuple[ViewReason, Rule], ...] = (("ttl", PeriodPassed("expires_at", 0)),)
 AGE: tuple[tuple[ViewReason, Rule], ...] = (
-    ("retention_age", Both((After("append_time", 10), Not(Either((Never(), Known("expires_at"))))))),
+    ("retention_age", AllOfRules((PeriodPassed("append_time", 10), NotRule(AnyOfRules((NeverExpires(), TimeKnown("expires_at"))))))),
 )
-DEAD = ((), TTL, TTL + AGE, (("expiry", Both((After("append_time", 5), Not(Never())))), *TTL, *AGE))
+DEAD = ((), TTL, TTL + AGE, (("expiry", AllOfRules((PeriodPassed("append_time", 5), NotRule(NeverExpires())))), *TTL, *AGE))
 
 
 def rules_of(chance: random.Random) -> CompactionRules:

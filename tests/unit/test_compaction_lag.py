@@ -15,7 +15,7 @@ from message_lifecycle.model.outcome import Check, GateReport
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import BY_NAME
 from message_lifecycle.model.topic import altered_settings, new_topic_settings
-from message_lifecycle.operations.expiry import Lag
+from message_lifecycle.operations.expiry import CompactionLag
 from message_lifecycle.operations.verdict import Verdict, decide
 from tests.compacted import Log, Topic
 from tests.logs import SECOND
@@ -24,9 +24,9 @@ from tests.verdicts import by
 LAG_US = 10 * SECOND
 
 
-def lag(oldest: dict[int, int], as_of: int) -> Lag:
+def lag(oldest: dict[int, int], as_of: int) -> CompactionLag:
     view = ViewState(table_uuid="u", snapshot_id=1, horizons={0: 4}, rows=1, hidden_rows=0, size_bytes=1, due_at=None, settings_hash="h")
-    return Lag(view=view, oldest={p: Instant(time) for p, time in oldest.items()}, limit_us=LAG_US, as_of=Instant(as_of))
+    return CompactionLag(view=view, oldest={p: Instant(time) for p, time in oldest.items()}, limit_us=LAG_US, as_of=Instant(as_of))
 
 
 @pytest.mark.parametrize(("late", "exceeded"), [(-1, {}), (0, {}), (1, {0: LAG_US + 1})])

@@ -11,7 +11,7 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.due import due as judge
-from message_lifecycle.app.erasures import unreached
+from message_lifecycle.app.erasures import describe_unsearched_places
 from message_lifecycle.app.holds import place_hold
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.operations.reclaim import end_lost, find_lost_reclaims
@@ -86,7 +86,7 @@ def test_a_run_that_dies_when_its_outcome_is_written_leaves_no_word(tmp_path: Pa
     """The plan is closed by then, so no plan of the name would find it; and an erasure would wait for its files for ever."""
     past, url, plan_id = made(tmp_path)
     dies(tmp_path, url, "before_close", "reclaim", plan_id)
-    assert unreached(past.services, EVERYWHERE) == []
+    assert describe_unsearched_places(past.services, EVERYWHERE) == []
     judge(past.services, [], as_of=NOW, work="reclaim")
     is_as_after_one_run(past)
 
@@ -98,7 +98,7 @@ def test_what_a_ledger_restored_from_before_does_not_know_is_ended_by_a_person(t
     dies(tmp_path, url, "while_deleting", "reclaim", plan_id)
     restored = past_in(tmp_path, ledger_url=f"sqlite:///{tmp_path / 'backup.db'}")
     (reclaim_id,) = find_lost_reclaims(restored.services)
-    assert f"lifecycle reclaim run --deleted {reclaim_id[:12]}" in " ".join(unreached(restored.services, EVERYWHERE))
+    assert f"lifecycle reclaim run --deleted {reclaim_id[:12]}" in " ".join(describe_unsearched_places(restored.services, EVERYWHERE))
     judge(restored.services, [], as_of=NOW, work="reclaim")
     before = files(past)
     first = [f"{table.location()}/{name}" for table in past.made.values() for name in sorted(names_below(folder_of(table)))[:3]]
@@ -111,7 +111,7 @@ def test_what_a_ledger_restored_from_before_does_not_know_is_ended_by_a_person(t
     for table in past.made.values():
         shutil.rmtree(folder_of(table))
     assert end_lost(restored.services, reclaim_id).name == "no_op"
-    assert unreached(restored.services, EVERYWHERE) == []
+    assert describe_unsearched_places(restored.services, EVERYWHERE) == []
     assert not [name for name in namespace_properties(past.tables.catalog) if name.startswith("lifecycle.")]
 
 
@@ -133,9 +133,9 @@ def test_what_was_begun_is_due_and_no_erasure_passes_it_over(tmp_path: Path) -> 
     (due,) = judge(past.services, [NAME], as_of=NOW, work="reclaim")
     assert (due.due, "has begun" in due.reason) == (True, True)
     assert registry.work_on(past.services, NAME, "reclaim", as_of=NOW) != "reclaim"
-    assert "has begun to remove them" in " ".join(unreached(past.services, EVERYWHERE))
+    assert "has begun to remove them" in " ".join(describe_unsearched_places(past.services, EVERYWHERE))
     past.reclaim_deleted(plan_id)
-    assert unreached(past.services, EVERYWHERE) == []
+    assert describe_unsearched_places(past.services, EVERYWHERE) == []
 
 
 def test_another_plan_of_the_name_finishes_it_first(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.due import due as judge
-from message_lifecycle.app.erasures import settle, unreached
+from message_lifecycle.app.erasures import describe_unsearched_places, record_request_state
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.requests import deleted_topics
@@ -298,13 +298,16 @@ def test_an_erasure_does_not_pass_over_what_is_left_of_a_topic_whose_log_somebod
     assert deleted_topics(past.services) == []
     keys = KeyDigests(secret="s", each=(KeyDigest(digest="d", mark="abc"),))
     request = past.ledger.add_erasure("r", keys, topics=[], forbid=False, requested_by="ada", why="asked")
-    settled = settle(past.services, request, [])
+    settled = record_request_state(past.services, request, [])
     assert settled.state == "requested"
     assert (short(plan_id) in settled.detail, ".".join(view) in settled.detail) == (True, True)
     of_another = replace(request, topics=(TopicName(stream="past", topic="other"),))
-    assert (len(unreached(past.services, replace(request, topics=(NAME,)))), unreached(past.services, of_another)) == (1, [])
+    assert (
+        len(describe_unsearched_places(past.services, replace(request, topics=(NAME,)))),
+        describe_unsearched_places(past.services, of_another),
+    ) == (1, [])
     past.catalog.drop_table(view)
-    assert settle(past.services, request, []).state == "erased"
+    assert record_request_state(past.services, request, []).state == "erased"
 
 
 def test_tables_that_somebody_dropped_are_named(past: Past, plan_id: str) -> None:

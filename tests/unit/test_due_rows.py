@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Message, Reason, RowAnswer, RowQuestion, offsets_of
-from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, rule_holds_from
+from message_lifecycle.model.rules import AllOfRules, AnyOfRules, NeverExpires, NotRule, PeriodPassed, Rule, TimeKnown, rule_holds_from
 from message_lifecycle.stores.iceberg import data_rows, due_rows, segments
 from message_lifecycle.stores.iceberg.data_rows import FileRows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 
 AS_OF = Instant(100)
-TTL = Reason(name="ttl", rule=After("expires_at", 0))
+TTL = Reason(name="ttl", rule=PeriodPassed("expires_at", 0))
 
 FIELDS = st.sampled_from(["append_time", "expires_at"])
 TIMES = st.one_of(st.none(), st.integers(-5, 20), st.sampled_from([INT64_MIN + 1, INT64_MAX - 5, INT64_MAX - 1, INT64_MAX]))
-AFTER = st.builds(After, FIELDS, st.sampled_from([0, 1, 5, 2**62, INT64_MAX]))
-TIMELESS = st.one_of(st.just(Never()), st.builds(Known, FIELDS), st.just(Either((Never(), Known("expires_at")))))
+AFTER = st.builds(PeriodPassed, FIELDS, st.sampled_from([0, 1, 5, 2**62, INT64_MAX]))
+TIMELESS = st.one_of(st.just(NeverExpires()), st.builds(TimeKnown, FIELDS), st.just(AnyOfRules((NeverExpires(), TimeKnown("expires_at")))))
 RULES: st.SearchStrategy[Rule] = st.recursive(
-    st.one_of(AFTER, TIMELESS, TIMELESS.map(Not)),
+    st.one_of(AFTER, TIMELESS, TIMELESS.map(NotRule)),
     lambda rule: st.one_of(
-        st.lists(rule, max_size=3).map(lambda r: Either(tuple(r))), st.lists(rule, max_size=3).map(lambda r: Both(tuple(r)))
+        st.lists(rule, max_size=3).map(lambda r: AnyOfRules(tuple(r))), st.lists(rule, max_size=3).map(lambda r: AllOfRules(tuple(r)))
     ),
     max_leaves=4,
 )
@@ -159,7 +159,7 @@ def test_offsets_named_are_those_of_messages_that_go(monkeypatch: pytest.MonkeyP
 
 
 def test_what_a_reader_holds_may_die_by_its_own_ttl_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = replace(TTL, name="retention_age", rule=After("append_time", 50), below={0: 1})
+    held = replace(TTL, name="retention_age", rule=PeriodPassed("append_time", 50), below={0: 1})
     found = answer(monkeypatch, [File("a", [message(0, at=1, dies=5), message(1, at=1, dies=170)])], TTL, held)
     assert [(entry.reason, entry.rows, entry.held) for entry in found.due] == [("ttl", 1, 0), ("retention_age", 0, 1)]
     assert found.next_at == 170

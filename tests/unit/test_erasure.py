@@ -329,7 +329,7 @@ SECRET = KeySecret(b"s" * 32)
 
 
 def looks(key: bytes) -> Looks:
-    return Looks(io=LakeFileIO(), store=HERE, kind="log", rows_of=KeyRowFinder(KeyMatch.of(SECRET, [SECRET.digests([key])])))
+    return Looks(io=LakeFileIO(), store=HERE, kind="log", rows_of=KeyRowFinder(KeyMatch.for_requests(SECRET, [SECRET.digests([key])])))
 
 
 @pytest.mark.postgres

@@ -28,7 +28,7 @@ SHARE = Resources(spill_folder="/unused")
 
 
 def looks(engine: Callable[[], Any] | None, key: bytes = KEY) -> Looks:
-    rows_of = KeyRowFinder(KeyMatch.of(SECRET, [SECRET.digests([key])]))
+    rows_of = KeyRowFinder(KeyMatch.for_requests(SECRET, [SECRET.digests([key])]))
     return Looks(io=LakeFileIO(), store=HERE, kind="log", rows_of=rows_of, engine=engine)
 
 

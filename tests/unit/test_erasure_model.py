@@ -47,7 +47,7 @@ def test_a_mark_is_short_and_needs_the_secret() -> None:
 
 def test_another_secret_is_named_and_never_compared() -> None:
     with raises("ErasureSecretChanged", match=f"the fingerprint {OTHER.fingerprint}, .* needs {SECRET.fingerprint}\\."):
-        KeyMatch.of(OTHER, [SECRET.digests([b"k"])])
+        KeyMatch.for_requests(OTHER, [SECRET.digests([b"k"])])
     assert OTHER.fingerprint != SECRET.fingerprint
 
 
@@ -57,23 +57,23 @@ def test_a_short_secret_is_refused() -> None:
 
 
 def test_neither_secret_nor_key_is_printed() -> None:
-    match = KeyMatch.of(SECRET, [SECRET.digests([b"customer-17"])])
+    match = KeyMatch.for_requests(SECRET, [SECRET.digests([b"customer-17"])])
     assert "0123456789abcdef" not in repr(match) + repr(SECRET)
     assert "customer-17" not in repr(match)
 
 
 def test_an_empty_key_is_a_key_and_a_null_key_is_none() -> None:
-    match = KeyMatch.of(SECRET, [SECRET.digests([b""])])
+    match = KeyMatch.for_requests(SECRET, [SECRET.digests([b""])])
     assert match(b"")
     assert not match(None)
     assert not match(b"a")
-    assert not KeyMatch.of(SECRET, [])
+    assert not KeyMatch.for_requests(SECRET, [])
 
 
 @settings(deadline=None)  # the first call waits for Arrow's own start
 @given(st.lists(st.none() | st.binary(max_size=3)), st.sets(st.binary(max_size=3), max_size=4))
 def test_a_column_matches_as_single_keys_do(keys: list[bytes | None], wanted: set[bytes]) -> None:
-    match = pickle.loads(pickle.dumps(KeyMatch.of(SECRET, [SECRET.digests(wanted)])))
+    match = pickle.loads(pickle.dumps(KeyMatch.for_requests(SECRET, [SECRET.digests(wanted)])))
     expected = [match(key) for key in keys]
     for kind in (pa.binary(), pa.large_binary()):
         column = pa.array(keys, type=kind)
@@ -83,7 +83,7 @@ def test_a_column_matches_as_single_keys_do(keys: list[bytes | None], wanted: se
 
 
 def test_few_keys_of_a_column_are_compared_by_their_keyed_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    match, hashed = KeyMatch.of(SECRET, [SECRET.digests([b"777"])]), list[bytes]()
+    match, hashed = KeyMatch.for_requests(SECRET, [SECRET.digests([b"777"])]), list[bytes]()
     by_secret = KeySecret.hash
 
     def counted(secret: KeySecret, key: bytes) -> bytes:
@@ -98,7 +98,7 @@ def test_few_keys_of_a_column_are_compared_by_their_keyed_hash(monkeypatch: pyte
 
 def test_each_thread_finds_its_own_key() -> None:
     def found(number: int) -> list[bool]:
-        match = KeyMatch.of(SECRET, [SECRET.digests([b"%d" % number])])
+        match = KeyMatch.for_requests(SECRET, [SECRET.digests([b"%d" % number])])
         return key_mask(pa.array([b"%d" % near for near in range(number - 50, number + 50)]), match).to_pylist()
 
     numbers = range(1_000, 1_200)
@@ -107,7 +107,7 @@ def test_each_thread_finds_its_own_key() -> None:
 
 
 def test_a_key_of_text_is_its_utf_8() -> None:
-    match = KeyMatch.of(SECRET, [SECRET.digests(["ä".encode()])])
+    match = KeyMatch.for_requests(SECRET, [SECRET.digests(["ä".encode()])])
     assert key_mask(pa.array(["ä", "a", None]), match).to_pylist() == [True, False, False]
 
 

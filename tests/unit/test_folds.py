@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pycrdt import Array, Doc, Map, Text
 
-from message_lifecycle.folds import Fold, Replay, fold_of, proof
+from message_lifecycle.folds import Fold, Replay, find_fold_difference, fold_of
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import InvalidChange
@@ -331,8 +331,8 @@ def test_a_proof_fails_for_what_a_snapshot_does_not_show() -> None:  # SNP-6
     for update in sent:
         whole.apply(update)
     action = SnapshotDocument(document="a", seq=2, after=0, snapshot=2, epoch=0)
-    assert proof(action, roots, newest=2, base=None, snapshot=whole.stored(), changes=changes, left=()) is None
-    found = proof(action, roots, newest=2, base=None, snapshot=part.stored(), changes=changes, left=())
+    assert find_fold_difference(action, roots, newest=2, base=None, snapshot=whole.stored(), changes=changes, left=()) is None
+    found = find_fold_difference(action, roots, newest=2, base=None, snapshot=part.stored(), changes=changes, left=())
     assert found == "the changes up to server_seq 2 do not give its snapshot"
 
 

@@ -51,9 +51,9 @@ def test_a_release_killed_at_any_step_leaves_the_hold_standing_or_ended(tmp_path
     dies(tmp_path, url, step, "release", hold.hold_id)
     (kept,) = past.ledger.holds(NAME, released=True)
     assert (kept == hold) is (step != "after_commit"), "not one of its columns has changed, or all that a release changes"
-    if kept.stands:
+    if kept.is_active:
         with pytest.raises(HeldByLegalHold):
             past.delete_whole()
     ended = release_hold(past.services, hold.hold_id, by="bob", why="case 7 is closed")
-    assert (ended.stands, ended.released_by) == (False, "bob")
+    assert (ended.is_active, ended.released_by) == (False, "bob")
     assert past.delete_whole().name == "published"

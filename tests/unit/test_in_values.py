@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from message_lifecycle.app.in_values import find_in_values
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.model.in_values import MOST_PLACES, MOST_RANGES, InValues, Needle, ValuePlace, of_topic, value_place
+from message_lifecycle.model.in_values import MOST_PLACES, MOST_RANGES, InValues, Needle, ValuePlace, topic_values, value_place
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.stores.iceberg.erasure.in_values import ValueRowFinder
@@ -33,8 +33,8 @@ def lake(capsys: pytest.CaptureFixture[str]) -> Lake:
 @given(st.binary(min_size=1, max_size=12), st.binary(max_size=8), st.binary(max_size=8))
 def test_a_key_is_found_between_any_bytes(key: bytes, before: bytes, after: bytes) -> None:
     around = (before, after) if len(key) >= 4 else (before + b" ", b" " + after)
-    assert Needle(frozenset([key])).is_in(around[0] + key + around[1])
-    assert not Needle(frozenset([key])).is_in(b"")
+    assert Needle(frozenset([key])).is_found_in(around[0] + key + around[1])
+    assert not Needle(frozenset([key])).is_found_in(b"")
 
 
 @given(st.text(min_size=4, max_size=12))
@@ -44,18 +44,18 @@ def test_a_key_is_found_in_the_text_of_json(key: str) -> None:
     except UnicodeEncodeError:
         return
     for ascii_only in (True, False):
-        assert needle.is_in(json.dumps({"to": [f"<{key}>"]}, ensure_ascii=ascii_only).encode())
+        assert needle.is_found_in(json.dumps({"to": [f"<{key}>"]}, ensure_ascii=ascii_only).encode())
 
 
 def test_no_text_of_the_needle_tells_the_key() -> None:
     needle = Needle(frozenset([KEY]))
-    assert KEY.decode() not in f"{needle!r} {needle.is_in!r} {ValueRowFinder(needle)!r}"
+    assert KEY.decode() not in f"{needle!r} {needle.is_found_in!r} {ValueRowFinder(needle)!r}"
 
 
 def test_many_places_are_cut_and_counted() -> None:
     place = value_place("log", 0, range(0, 1000, 2), live=1)
     assert (place.rows, place.offsets.count(",") + 1, place.is_cut) == (500, MOST_RANGES, True)
-    found = of_topic("a/b", [ValuePlace(table="log", partition=n, rows=1, live=1) for n in range(MOST_PLACES + 7)])
+    found = topic_values("a/b", [ValuePlace(table="log", partition=n, rows=1, live=1) for n in range(MOST_PLACES + 7)])
     assert (len(found.places), found.more) == (MOST_PLACES, 7)
     kept = InValues(searched_at=Instant(5), topics=(found,))
     assert InValues.from_json(kept.to_json()) == kept

@@ -15,7 +15,7 @@ KEY = b"customer-17"
 ODD = b"\xff\x00k\xfe\x01"
 ODD2 = b"\xff\xfe\xfb\xefo"
 KEYS = (KEY, ODD, ODD2, ODD2 * 30, 'né "so"'.encode(), b"1234", b"-Infinity")
-MATCH = KeyMatch.of(SECRET, [SECRET.digests(KEYS)])
+MATCH = KeyMatch.for_requests(SECRET, [SECRET.digests(KEYS)])
 FILLING = b"x " * WHOLE_SEARCH_BYTES
 
 
@@ -74,7 +74,7 @@ def test_another_is_not(record: bytes) -> None:
 
 
 def test_white_space_and_padding_tell_no_empty_key() -> None:
-    matches = KeyMatch.of(SECRET, [SECRET.digests([b""])])
+    matches = KeyMatch.for_requests(SECRET, [SECRET.digests([b""])])
     assert tells_key(b'{"key":""}', matches)
     assert not tells_key(b'{"key":" ","value":"=="}', matches)
 
@@ -91,6 +91,6 @@ def test_a_record_that_a_reader_of_json_would_not_give_back_is_searched_all_the_
 
 
 def test_a_number_is_looked_for_as_it_is_written() -> None:
-    match = KeyMatch.of(SECRET, [SECRET.digests([b"1.50", b"1e3"])])
+    match = KeyMatch.for_requests(SECRET, [SECRET.digests([b"1.50", b"1e3"])])
     assert tells_key(b'{"k":1.50}', match)
     assert tells_key(b'{"k":1e3}', match)

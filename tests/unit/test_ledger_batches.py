@@ -146,10 +146,10 @@ def test_a_file_that_was_refused_whole_comes_in_again_when_it_is_mended_and_not_
     ledger.begin_batch(TOPIC, "1", [A, B])
     refuse(ledger, "1", rows=1, a=10)
     assert list(ledger.begin_batch(TOPIC, "2", [A, B])) == []
-    assert ledger.refused_before(TOPIC, [A, B]) == {"a.jsonl"}
+    assert ledger.find_refused_files(TOPIC, [A, B]) == {"a.jsonl"}
     mended = file(A.path, "mended")
     assert list(ledger.changed_files(TOPIC, [mended, B])) == []
-    assert ledger.refused_before(TOPIC, [mended, B]) == frozenset()
+    assert ledger.find_refused_files(TOPIC, [mended, B]) == frozenset()
     assert [one.needs_a_person for one in ledger.refused_batches(TOPIC)] == [True]
     assert list(ledger.begin_batch(TOPIC, "2", [mended, B])) == [mended]
     ledger.abandon_batch("2")
@@ -191,7 +191,7 @@ def test_a_batch_needs_a_person_where_more_than_half_of_it_was_refused_until_som
 def test_a_file_whose_rows_were_replayed_cannot_bring_them_once_more(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "1", [A, B])
     refuse(ledger, "1", rows=1, a=2)
-    assert dict(ledger.taken_by(TOPIC, [A.path, B.path, C.path])) == {B.path: "1"}
+    assert dict(ledger.find_batches_of_files(TOPIC, [A.path, B.path, C.path])) == {B.path: "1"}
     ledger.settle_batch(TOPIC, "1", "replayed", by="ann", why="x")
     mended = file(A.path, "mended")
     with raises("ChangedFile", match=r"a\.jsonl"):
@@ -205,4 +205,4 @@ def test_a_topic_that_is_made_anew_takes_files_that_the_old_one_refused(ledger: 
     refuse(ledger, "1", a=1)
     ledger.reset_topic(TOPIC)
     ledger.forget_former(TOPIC)
-    assert (ledger.refused_before(TOPIC, [A]), ledger.refused_batches(TOPIC)) == (frozenset(), [])
+    assert (ledger.find_refused_files(TOPIC, [A]), ledger.refused_batches(TOPIC)) == (frozenset(), [])

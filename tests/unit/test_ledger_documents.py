@@ -196,8 +196,8 @@ def test_no_row_is_replaced_by_an_impossible_one(ledger: Ledger, server_seq: int
 def test_who_is_heard_of_is_no_further_than_before(ledger: Ledger, before: int | None, at: int, kept: int | None) -> None:
     """SNP-3: an unknown time never falls silent, and is not made to."""
     place(ledger, TOPIC, synced("d", "c", 7, before))
-    assert ledger.heard_of(TOPIC, " D ", "C", Instant(at)) is (kept != before)
-    assert ledger.heard_of(TOPIC, "d", "nobody", Instant(at)) is False
+    assert ledger.record_client_seen(TOPIC, " D ", "C", Instant(at)) is (kept != before)
+    assert ledger.record_client_seen(TOPIC, "d", "nobody", Instant(at)) is False
     assert list(ledger.synced(TOPIC)) == [synced("d", "c", 7, kept)]
 
 
@@ -208,7 +208,7 @@ def test_the_silent_go_by_a_few_statements_and_who_came_back_stays(ledger: Ledge
         add_rows(connection, tables.synced_seqs, [{"topic": str(TOPIC), **asdict(row)} for row in rows])
     place(ledger, OTHER, rows[0])
     place(ledger, TOPIC, synced("d0001", "a", 1, 2_000))
-    ledger.heard_of(TOPIC, "d0002", "b", Instant(2_000))
+    ledger.record_client_seen(TOPIC, "d0002", "b", Instant(2_000))
     place(ledger, TOPIC, synced("d0003", "a", 4, None))
     statements, ends = list[str](), list[None]()
     event.listen(ledger._database.engine, "before_cursor_execute", lambda _c, _u, text, *_: statements.append(text))

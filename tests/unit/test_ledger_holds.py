@@ -46,7 +46,12 @@ def test_a_release_ends_it_and_leaves_a_digest_of_its_key(ledger: Ledger, url: s
     placed = ledger.add_hold(hold_of(TOPIC, held_key("0123456789abcdef", KEY)))
     released = ledger.release_hold("0123456789abcdef", by="bob", why="case 7 is closed")
     assert ledger.release_hold("0123", by="bob", why="case 7 is closed") == released
-    assert (released.stands, released.released_by, released.released_why, released.released_at) == (False, "bob", "case 7 is closed", AS_OF)
+    assert (released.is_active, released.released_by, released.released_why, released.released_at) == (
+        False,
+        "bob",
+        "case 7 is closed",
+        AS_OF,
+    )
     assert isinstance(placed.what, HeldKey)
     assert released.what == HeldKey(key=None, digest=placed.what.digest)
     assert ledger.holds(TOPIC) == []
@@ -72,7 +77,7 @@ def test_a_wrong_word_is_refused(ledger: Ledger) -> None:
         ledger.release_hold("aa1", by="  ", why="over")
     with raises("InvalidHold", match="a reason"):
         ledger.release_hold("aa1", by="bob", why="")
-    assert all(hold.stands for hold in ledger.holds())
+    assert all(hold.is_active for hold in ledger.holds())
 
 
 @pytest.mark.parametrize(

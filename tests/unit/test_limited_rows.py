@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import LimitQuestion, Message, Reason, RowAnswer, RowQuestion, offsets_of
-from message_lifecycle.model.rules import After, Limits
+from message_lifecycle.model.rules import Limits, PeriodPassed
 from message_lifecycle.stores.iceberg import due_rows, limit_rows
 from message_lifecycle.stores.iceberg.data_rows import FileRows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
@@ -24,9 +24,9 @@ from message_lifecycle.stores.memory.tables import Version
 from tests.unit.test_due_rows import Snapshot, columns
 
 AS_OF = Instant(100)
-LAPSED = After("append_time", 60)
-TTL = Reason(name="ttl", rule=After("expires_at", 0))
-AGE = Reason(name="retention_age", rule=After("append_time", 80), below={0: 6, 2: 3})
+LAPSED = PeriodPassed("append_time", 60)
+TTL = Reason(name="ttl", rule=PeriodPassed("expires_at", 0))
+AGE = Reason(name="retention_age", rule=PeriodPassed("append_time", 80), below={0: 6, 2: 3})
 TIMES = st.one_of(st.none(), st.integers(-5, 110), st.sampled_from([0, 10, 50, 90, 91]))
 
 

@@ -60,7 +60,7 @@ def test_no_version_changes_but_by_an_erasure(kind: ModuleType, partitions: int)
 
 def test_what_is_published_is_what_was_staged_on_whatever_has_come_since() -> None:
     world = memory_world({})
-    s, policy = world.services, Policy.of_values(())
+    s, policy = world.services, Policy.from_values(())
     assert isinstance(s.stores.log, MemoryStore)
     create_topic(s, NAME, partitions=1, settings={"max_removed_fraction": 1.0})
     new = [NewMessage(append_time=Instant(at), key=b"k", value=b"v", partition=0) for at in range(4)]
@@ -81,7 +81,7 @@ def test_an_erasure_that_the_ledger_does_not_answer_has_erased_nothing(monkeypat
     world = memory_world({})
     s, key = world.services, b"customer 17 of the north"
     create_topic(s, NAME, partitions=1, settings={})
-    world.writer.append(NAME, [NewMessage(append_time=Instant(1), key=key, value=b"v")], Policy.of_values(()))
+    world.writer.append(NAME, [NewMessage(append_time=Instant(1), key=key, value=b"v")], Policy.from_values(()))
     request = ask(s, [key], topics=[NAME], forbid=False, by="ada", why="a letter")
     before, ledger = versions(s.stores.log), s.topics.describe(NAME).ledger  # type: ignore[arg-type]  # the memory store
 

@@ -13,7 +13,7 @@ from message_lifecycle.app import applications, pages, steps
 from message_lifecycle.app.documents import add_changes, sync
 from message_lifecycle.app.due import due, record_looks
 from message_lifecycle.app.erasures import ask, carry_out
-from message_lifecycle.app.obligations import of_standing
+from message_lifecycle.app.obligations import without_deleted_reclaims
 from message_lifecycle.app.operations.reclaim import Reclaim
 from message_lifecycle.app.rendering import as_json
 from message_lifecycle.app.requests import delete_topic, reclaim_deleted
@@ -733,7 +733,7 @@ def test_the_plan_of_a_reclaim_is_not_read_where_no_topic_of_the_name_was_delete
     topic = lake.topic(NAME)
     at = lake.services.ledger.now()
     done = Outcome(name="published", operation="reclaim", topic=topic, as_of=at, plan_id="one of many MB, which nobody has kept")
-    assert of_standing(lake.services, topic, [(at, done)]) == [(at, done)]
+    assert without_deleted_reclaims(lake.services, topic, [(at, done)]) == [(at, done)]
 
 
 def test_a_question_that_lapsed_with_nothing_due_any_more_is_none(lake: Lake) -> None:

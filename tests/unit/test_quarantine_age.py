@@ -18,7 +18,7 @@ from message_lifecycle.model.outcome import Judgement, RefusedBatch, SettledAs, 
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.model.tables import CameBack, QuarantineFile, QuarantineReturning, QuarantineState
+from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, QuarantineState, RestoredQuarantineRows
 from message_lifecycle.operations import quarantine
 from message_lifecycle.stores.iceberg.quarantine import find_returning_files, returned
 
@@ -38,7 +38,7 @@ def plan(
     holds: tuple[str, ...] = (),
     accepted: dict[str, Value | None] | None = None,
     age: int = AGE,
-    undone: tuple[CameBack, ...] = (),
+    undone: tuple[RestoredQuarantineRows, ...] = (),
     replayed: tuple[RefusedBatch, ...] = (),
 ) -> Plan:
     policy = resolve(topic={"quarantine_max_age": age}, server={})
@@ -82,7 +82,7 @@ def test_a_hold_on_the_topic_keeps_all_of_it() -> None:
 
 def test_what_came_back_stays_and_is_told_as_long_as_nobody_releases_it() -> None:
     """Its times tell it: an erasure gives the file another name, and may leave fewer rows."""
-    back = CameBack(times=((50 * SECOND, 60 * SECOND),), detail="undone")
+    back = RestoredQuarantineRows(times=((50 * SECOND, 60 * SECOND),), detail="undone")
     files = [file("a", 40 * SECOND), file("b", 50 * SECOND), file("c", 60 * SECOND), file("d", 70 * SECOND, oldest=55 * SECOND)]
     made = plan(*files, file("e", 80 * SECOND, oldest=61 * SECOND), file("young", 95 * SECOND), undone=(back,))
     assert made.selection.files == ("a", "e")
@@ -228,7 +228,7 @@ def test_what_an_undo_has_brought_is_counted_by_its_files() -> None:
 
 
 def test_a_file_that_two_undos_may_have_brought_is_told_once() -> None:
-    backs = tuple(CameBack(times=((at * SECOND, 60 * SECOND),), detail=f"undone {at}") for at in (50, 55))
+    backs = tuple(RestoredQuarantineRows(times=((at * SECOND, 60 * SECOND),), detail=f"undone {at}") for at in (50, 55))
     made = plan(file("a", 60 * SECOND), file("b", 52 * SECOND), undone=backs)
     assert [(entry.detail, entry.rows) for entry in made.held] == [("undone 50", 6)]
     assert made.is_empty
@@ -241,7 +241,7 @@ def test_a_file_may_have_come_back_where_its_times_meet_any_span(gaps: list[tupl
         spans.append((at + gap, at + gap + long))
         at += gap + long + 1
     meets = any(first <= oldest + length and oldest <= last for first, last in spans)
-    assert CameBack(times=tuple(spans), detail="").may_be(file("a", oldest + length, oldest=oldest)) is meets
+    assert RestoredQuarantineRows(times=tuple(spans), detail="").may_be(file("a", oldest + length, oldest=oldest)) is meets
 
 
 def undo(*, present: int = 0) -> Plan:

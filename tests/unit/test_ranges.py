@@ -15,7 +15,7 @@ from message_lifecycle.model import plan as plans
 from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.message import (
     highest_offset,
-    is_among,
+    is_offset_in_ranges,
     join_ranges_texts,
     lowest_offset,
     offsets_of,
@@ -30,12 +30,12 @@ SETS = st.sets(st.integers(0, 60), min_size=1)
 @given(SETS)
 def test_a_search_finds_exactly_the_offsets_that_are_named(offsets: set[int]) -> None:
     text = ranges_text(sorted(offsets))
-    assert {offset for offset in range(-1, 62) if is_among(text, offset)} == offsets
+    assert {offset for offset in range(-1, 62) if is_offset_in_ranges(text, offset)} == offsets
     assert (lowest_offset(text), highest_offset(text)) == (min(offsets), max(offsets))
 
 
 def test_no_offset_is_among_none() -> None:
-    assert not is_among("", 0)
+    assert not is_offset_in_ranges("", 0)
 
 
 @given(st.lists(SETS, max_size=4))

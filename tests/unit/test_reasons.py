@@ -15,7 +15,7 @@ from message_lifecycle.app.operations.registry import operation_named
 from message_lifecycle.app.views.explanation import explain_message
 from message_lifecycle.model.reasons import REASONS, DeclaredReason, LimitReason, PurgeReason, reasons_of_family
 from message_lifecycle.model.request import UndoPlan
-from message_lifecycle.model.rules import After
+from message_lifecycle.model.rules import PeriodPassed
 from message_lifecycle.model.setting_list import SETTINGS
 from message_lifecycle.operations import expiry
 from tests.logs import AS_OF, SECOND
@@ -140,7 +140,7 @@ def test_a_new_reason_needs_its_line_and_its_rule_alone(monkeypatch: pytest.Monk
         marker="MaxAge",
     )
     monkeypatch.setitem(REASONS, "embargo", declared)
-    monkeypatch.setitem(expiry.RULES, "embargo", lambda _: After("append_time", 50 * SECOND))
+    monkeypatch.setitem(expiry.RULES, "embargo", lambda _: PeriodPassed("append_time", 50 * SECOND))
     w = world(subject_delete_marker_ttl=60)
     append(w, one(1, key=b"a"), one(99, key=b"b"))
     s = w.services

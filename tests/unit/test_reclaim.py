@@ -110,7 +110,7 @@ def test_a_window_of_no_time_is_an_error_and_never_now() -> None:
 def resolve_and_plan(window: int) -> object:
     """As though a wrong value had got past where settings are read."""
     values = {**resolve(topic={}, server={}).values, "undo_window": window}
-    return made(table(line(1, 2)), Policy.of_values(values.items()))
+    return made(table(line(1, 2)), Policy.from_values(values.items()))
 
 
 def test_what_holds_the_topic_holds_its_past() -> None:  # DEL-8

@@ -254,7 +254,9 @@ def test_a_torn_file_that_no_snapshot_names_cannot_be_searched_and_counts_as_hel
     for name, content in (("empty", b""), ("torn", b"PAR1 and then it died")):
         (root / "data" / f"{name}.parquet").write_bytes(content)
     secret = KeySecret(b"s" * 32)
-    found = loose_with(LakeFileIO(), document_of(past.log), named, KeyRowFinder(KeyMatch.of(secret, [secret.digests([b"k"])])), "log")
+    found = loose_with(
+        LakeFileIO(), document_of(past.log), named, KeyRowFinder(KeyMatch.for_requests(secret, [secret.digests([b"k"])])), "log"
+    )
     assert sorted((one.file.name, one.file.rows) for one in found) == [("data/empty.parquet", 0), ("data/torn.parquet", 0)]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from message_lifecycle.model.reasons import LimitReason
 from message_lifecycle.model.rules import Limits
-from message_lifecycle.operations.limits import Row, Walk, cuts, first_kept
+from message_lifecycle.operations.limits import GroupWalk, RankedRow, find_cuts, first_kept
 
 LIMITS = st.builds(
     Limits,
@@ -21,20 +21,20 @@ TIMES = st.none() | st.integers(-1, 3)
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> list[Row]:
+def logs(draw: st.DrawFn) -> list[RankedRow]:
     """In order of (partition, offset), with gaps."""
     rows = []
     for partition in range(draw(st.integers(1, 3))):
         for offset in sorted(draw(st.sets(st.integers(0, 40), max_size=12))):
             key = draw(st.sampled_from([None, b"", b"a", b"b"]))
-            rows.append(Row(partition, offset, draw(TIMES), draw(st.integers(0, 30)), key, draw(st.integers(0, 5)) == 0))
+            rows.append(RankedRow(partition, offset, draw(TIMES), draw(st.integers(0, 30)), key, draw(st.integers(0, 5)) == 0))
     return rows
 
 
-def reasons_by_the_rules(rows: list[Row], limits: Limits) -> dict[tuple[int, int], LimitReason]:
+def reasons_by_the_rules(rows: list[RankedRow], limits: Limits) -> dict[tuple[int, int], LimitReason]:
     """Quadratic, and as RET-1 to RET-4 read."""
 
-    def newness(row: Row) -> tuple[object, ...]:
+    def newness(row: RankedRow) -> tuple[object, ...]:
         times = [
             r.append_time
             for r in rows
@@ -42,7 +42,7 @@ def reasons_by_the_rules(rows: list[Row], limits: Limits) -> dict[tuple[int, int
         ]
         return not row.lapsed, bool(times), max(times, default=0), row.partition, row.offset
 
-    def together(one: Row, other: Row) -> bool:
+    def together(one: RankedRow, other: RankedRow) -> bool:
         if limits.scope == "key":
             return one.key is not None and one.key == other.key
         return limits.scope == "topic" or one.partition == other.partition
@@ -60,18 +60,18 @@ def reasons_by_the_rules(rows: list[Row], limits: Limits) -> dict[tuple[int, int
 
 
 @given(logs(), LIMITS)
-def test_the_cuts_take_what_the_rules_say(rows: list[Row], limits: Limits) -> None:
-    found = cuts(rows, limits)
+def test_the_cuts_take_what_the_rules_say(rows: list[RankedRow], limits: Limits) -> None:
+    found = find_cuts(rows, limits)
     taken = {(row.partition, row.offset): reason for row in rows if (reason := found.reason(row)) is not None}
     assert taken == reasons_by_the_rules(rows, limits)
 
 
 @given(logs(), LIMITS)
-def test_what_is_kept_is_kept_again(rows: list[Row], limits: Limits) -> None:
+def test_what_is_kept_is_kept_again(rows: list[RankedRow], limits: Limits) -> None:
     """P1: where nothing is held, the same limits take nothing of what they left."""
-    found = cuts(rows, limits)
+    found = find_cuts(rows, limits)
     kept = [row for row in rows if found.reason(row) is None]
-    again = cuts(kept, limits)
+    again = find_cuts(kept, limits)
     assert [row for row in kept if again.reason(row) is not None] == []
 
 
@@ -80,7 +80,7 @@ def test_a_walk_in_blocks_cuts_where_the_rows_do(sizes: list[int], lengths: list
     """However the rows are put in blocks, and where sizes are told only when they decide something."""
     kept, counted = first_kept(sizes, limits)
     wanted = ["kept" if at >= kept else "retention_count" if at < counted else "retention_bytes" for at in range(len(sizes))]
-    walk, found, end = Walk(limits=limits), [], len(sizes)
+    walk, found, end = GroupWalk(limits=limits), [], len(sizes)
     for length in (*lengths, *([1] * len(sizes))):
         block = sizes[max(0, end - length) : end]
         if not block:
@@ -95,7 +95,7 @@ def test_a_walk_in_blocks_cuts_where_the_rows_do(sizes: list[int], lengths: list
     assert walk.newest_passes == passes
 
 
-def _split(walk: Walk, block: list[int]) -> list[str]:
+def _split(walk: GroupWalk, block: list[int]) -> list[str]:
     kept, counted = walk.split(block)
     return ["kept" if at >= kept else "retention_count" if at < counted else "retention_bytes" for at in range(len(block))]
 
@@ -117,9 +117,9 @@ def test_an_exact_fit_stays_and_the_first_that_does_not_fit_ends_it(sizes: list[
 
 
 def test_groups_whose_newest_message_passes_the_limit_are_counted() -> None:
-    rows = [Row(0, 0, 1, 5, b"a"), Row(0, 1, 2, 50, b"a"), Row(0, 2, 3, 5, b"b"), Row(0, 3, 4, 50, None)]
-    asked = cuts(rows, Limits(max_records=None, max_total_bytes=10, scope="key"))
-    kept = cuts(rows, Limits(max_records=None, max_total_bytes=10, min_keep=1, scope="key"))
+    rows = [RankedRow(0, 0, 1, 5, b"a"), RankedRow(0, 1, 2, 50, b"a"), RankedRow(0, 2, 3, 5, b"b"), RankedRow(0, 3, 4, 50, None)]
+    asked = find_cuts(rows, Limits(max_records=None, max_total_bytes=10, scope="key"))
+    kept = find_cuts(rows, Limits(max_records=None, max_total_bytes=10, min_keep=1, scope="key"))
     assert (asked.emptied, asked.oversized) == (1, 0)
     assert (kept.emptied, kept.oversized) == (0, 1)
     assert [kept.reason(row) for row in rows] == ["retention_bytes", None, None, None]

@@ -13,7 +13,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
-from message_lifecycle.model.rules import After, Either, Known, Never, Not, Rule, predicate, rule_holds, rule_holds_from
+from message_lifecycle.model.rules import (
+    AnyOfRules,
+    NeverExpires,
+    NotRule,
+    PeriodPassed,
+    Rule,
+    TimeKnown,
+    predicate,
+    rule_holds,
+    rule_holds_from,
+)
 from message_lifecycle.operations import expiry
 from message_lifecycle.stores.iceberg import data_rows, relations, segments
 from message_lifecycle.stores.iceberg.segments import FileMetrics
@@ -52,8 +62,10 @@ def metrics(stored: list[Row], unknown: Iterable[str] = ()) -> FileMetrics:
 
 
 @given(rule=rules(), stored=FILES, as_of=times().filter(lambda time: time is not None))
-@example(rule=After("append_time", 0), stored=[Row(append_time=Instant(INT64_MAX), expires_at=None, never=None)], as_of=Instant(INT64_MAX))
-@example(rule=After("append_time", 5), stored=[Row(append_time=Instant(0), expires_at=None, never=None)], as_of=Instant(10))
+@example(
+    rule=PeriodPassed("append_time", 0), stored=[Row(append_time=Instant(INT64_MAX), expires_at=None, never=None)], as_of=Instant(INT64_MAX)
+)
+@example(rule=PeriodPassed("append_time", 5), stored=[Row(append_time=Instant(0), expires_at=None, never=None)], as_of=Instant(10))
 def test_a_rule_made_a_function_says_the_same(rule: Rule, stored: list[Row], as_of: Instant) -> None:
     is_held = predicate(rule, as_of)
     assert [is_held(row) for row in stored] == [rule_holds(rule, row, as_of) for row in stored]
@@ -61,9 +73,9 @@ def test_a_rule_made_a_function_says_the_same(rule: Rule, stored: list[Row], as_
 
 @settings(deadline=None)  # the machine may be busy
 @given(rule=rules(), stored=FILES)
-@example(rule=After("append_time", 0), stored=[Row(append_time=Instant(INT64_MIN), expires_at=None, never=None)])
-@example(rule=After("append_time", 5), stored=[Row(append_time=Instant(0), expires_at=None, never=None)])
-@example(rule=After("expires_at", 0), stored=[Row(append_time=None, expires_at=Instant(INT64_MAX), never=None)])
+@example(rule=PeriodPassed("append_time", 0), stored=[Row(append_time=Instant(INT64_MIN), expires_at=None, never=None)])
+@example(rule=PeriodPassed("append_time", 5), stored=[Row(append_time=Instant(0), expires_at=None, never=None)])
+@example(rule=PeriodPassed("expires_at", 0), stored=[Row(append_time=None, expires_at=Instant(INT64_MAX), never=None)])
 def test_columns_begin_when_messages_do(rule: Rule, stored: list[Row]) -> None:
     wanted = [rule_holds_from(rule, row) for row in stored]
     assert by_columns(rule, stored) == [INT64_MAX if begins is None else begins for begins in wanted]
@@ -71,18 +83,24 @@ def test_columns_begin_when_messages_do(rule: Rule, stored: list[Row]) -> None:
 
 @settings(deadline=None)  # the machine may be busy
 @given(rule=rules(), stored=FILES, unknown=UNKNOWN)
-@example(rule=Not(Known("append_time")), stored=[Row(append_time=Instant(0), expires_at=None, never=None)], unknown=set())
+@example(rule=NotRule(TimeKnown("append_time")), stored=[Row(append_time=Instant(0), expires_at=None, never=None)], unknown=set())
 @example(
-    rule=After("expires_at", 0), stored=[Row(append_time=None, expires_at=Instant(t), never=None) for t in (INT64_MIN, 5)], unknown=set()
+    rule=PeriodPassed("expires_at", 0),
+    stored=[Row(append_time=None, expires_at=Instant(t), never=None) for t in (INT64_MIN, 5)],
+    unknown=set(),
 )
-@example(rule=Either((Never(), After("append_time", 1))), stored=[Row(append_time=Instant(1), expires_at=None, never=False)], unknown=set())
 @example(
-    rule=After("append_time", 1),
+    rule=AnyOfRules((NeverExpires(), PeriodPassed("append_time", 1))),
+    stored=[Row(append_time=Instant(1), expires_at=None, never=False)],
+    unknown=set(),
+)
+@example(
+    rule=PeriodPassed("append_time", 1),
     stored=[Row(append_time=time, expires_at=None, never=None) for time in (Instant(1), None)],
     unknown={"unknown_times"},
 )
 @example(
-    rule=After("expires_at", 1),
+    rule=PeriodPassed("expires_at", 1),
     stored=[Row(append_time=None, expires_at=time, never=None) for time in (Instant(1), None)],
     unknown={"without_expiry"},
 )
@@ -96,7 +114,7 @@ def test_bounds_promise_no_more_than_every_row_keeps(rule: Rule, stored: list[Ro
 @settings(deadline=None)  # the machine may be busy
 @given(policy=policies(), stored=FILES, unknown=UNKNOWN, other=times(), data=st.data())
 def test_all_renderings_hide_what_the_settings_hide(policy, stored, unknown, other, data) -> None:
-    rule = expiry.hidden(policy)
+    rule = expiry.hiding_rule(policy)
     begins = by_columns(rule, stored)
     file = segments.first_times(rule, metrics(stored, unknown))
     edges = sorted({edge for begin in (*begins, other) for edge in edges_of(begin)})
@@ -112,13 +130,13 @@ def test_all_renderings_hide_what_the_settings_hide(policy, stored, unknown, oth
 @pytest.mark.parametrize("by", [-1, 0, 1])
 def test_a_rule_holds_from_its_instant_on(by: int) -> None:
     row = Row(append_time=Instant(7), expires_at=None, never=None)
-    assert rule_holds(After("append_time", 10), row, Instant(17 + by)) is (by >= 0)
+    assert rule_holds(PeriodPassed("append_time", 10), row, Instant(17 + by)) is (by >= 0)
 
 
 @settings(deadline=None)  # the machine may be busy
 @given(rule=rules(), stored=FILES, data=st.data())
-@example(rule=Either(()), stored=[Row(append_time=None, expires_at=None, never=None)], data=None)
-@example(rule=After("expires_at", INT64_MAX), stored=[Row(append_time=None, expires_at=Instant(-INT64_MAX), never=None)], data=None)
+@example(rule=AnyOfRules(()), stored=[Row(append_time=None, expires_at=None, never=None)], data=None)
+@example(rule=PeriodPassed("expires_at", INT64_MAX), stored=[Row(append_time=None, expires_at=Instant(-INT64_MAX), never=None)], data=None)
 def test_duckdb_finds_what_holds(
     rule: Rule, stored: list[Row], data: st.DataObject | None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

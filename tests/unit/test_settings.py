@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from message_lifecycle.app.config import server_settings_file
 from message_lifecycle.app.settings_reference import reference
 from message_lifecycle.model.errors import InvalidSetting
-from message_lifecycle.model.instants import duration, parse_duration
+from message_lifecycle.model.instants import format_duration, parse_duration
 from message_lifecycle.model.setting_list import SETTINGS, Value
 from message_lifecycle.model.settings import (
     BY_NAME,
@@ -134,7 +134,7 @@ def test_property_texts_read_back() -> None:
 
 def test_a_plan_gives_its_policy_back() -> None:
     policy = resolve(topic={"message_expiry": 5}, server={"interval": 9})
-    assert Policy.of_values(sorted(policy.values.items())).hash == policy.hash
+    assert Policy.from_values(sorted(policy.values.items())).hash == policy.hash
 
 
 def test_changes_check_the_names_of_what_they_unset() -> None:
@@ -273,12 +273,12 @@ def test_durations_are_taken_as_people_write_them(text: str, seconds: int) -> No
     assert taken == {"message_expiry": seconds, "max_age_seconds": float(seconds)}
     assert topic_settings({"message_expiry": text}, where="t") == {"message_expiry": seconds}
     assert server_settings({"system": {"segment": {"message_expiry": text}}}, where="lifecycle.toml") == {"message_expiry": seconds}
-    assert parse_duration(duration(seconds)) == seconds
+    assert parse_duration(format_duration(seconds)) == seconds
 
 
 @given(st.integers(0, 2**53))
 def test_a_duration_is_written_as_it_is_read(micros: int) -> None:
-    assert parse_duration(duration(micros / 1_000_000)) == pytest.approx(micros / 1_000_000, abs=5e-7)
+    assert parse_duration(format_duration(micros / 1_000_000)) == pytest.approx(micros / 1_000_000, abs=5e-7)
 
 
 def test_decimals_of_a_duration_are_for_settings_that_have_them() -> None:

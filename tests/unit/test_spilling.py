@@ -256,7 +256,7 @@ def test_erasure_reads_and_writes_a_row_group_at_a_time(tmp_path: Path) -> None:
     (file, _) = large_files(tmp_path, keys, np.random.default_rng(1))
     before = pq.read_table(file.path)
     io, new, secret = LakeFileIO({}), str(tmp_path / "new.parquet"), KeySecret(b"s" * 32)
-    match = KeyMatch.of(secret, [secret.digests([b"-1"])])
+    match = KeyMatch.for_requests(secret, [secret.digests([b"-1"])])
     whole, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
     pa.set_memory_pool(pool)
     try:

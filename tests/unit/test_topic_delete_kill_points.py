@@ -11,7 +11,7 @@ from py4j.protocol import Py4JNetworkError
 from pyiceberg.schema import Schema
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.erasures import unreached
+from message_lifecycle.app.erasures import describe_unsearched_places
 from message_lifecycle.app.holds import place_hold
 from message_lifecycle.app.requests import deleted_topics
 from message_lifecycle.ledger import migrate_ledger
@@ -160,7 +160,11 @@ def test_half_a_deletion_that_cannot_be_taken_back_yet_is_not_closed(tmp_path: P
 
 def _unreached(past: Past) -> str:
     keys = KeyDigests(secret="s", each=(KeyDigest(digest="d", mark="abc"),))
-    return " ".join(unreached(past.services, past.ledger.add_erasure("r", keys, topics=[], forbid=False, requested_by="ada", why="asked")))
+    return " ".join(
+        describe_unsearched_places(
+            past.services, past.ledger.add_erasure("r", keys, topics=[], forbid=False, requested_by="ada", why="asked")
+        )
+    )
 
 
 @pytest.mark.parametrize("make", sample([new_view.create, document_tables.create], new_view.create), ids=["a view", "snapshots"])

@@ -10,7 +10,7 @@ from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import Approval, Check, GateReport, Judgement
-from message_lifecycle.operations.verdict import Verdict, Withheld, decide
+from message_lifecycle.operations.verdict import Verdict, WithheldVerdict, decide
 from tests.evidence import SECOND, Case, cell, good, replanned, under
 
 ASKED_AT = Instant(5_000 * SECOND)
@@ -28,13 +28,15 @@ def word(case: Case, *, granted: bool = True, after: int = TTL, text: str = "") 
     return Approval(plan_id=case.plan.plan_id, granted=granted, by="ada", at=Instant(ASKED_AT + after), text=text)
 
 
-def decided(case: Case, approval: Approval | None = None, *, report: GateReport | None = None, after: int = TTL) -> Verdict | Withheld:
+def decided(
+    case: Case, approval: Approval | None = None, *, report: GateReport | None = None, after: int = TTL
+) -> Verdict | WithheldVerdict:
     given = report or report_of(case)
     return decide(case.plan, case.staged, given, approval, asked_at=ASKED_AT, now=Instant(ASKED_AT + after), approval_ttl_us=TTL)
 
 
-def withheld(found: Verdict | Withheld) -> tuple[str, str]:
-    assert isinstance(found, Withheld)
+def withheld(found: Verdict | WithheldVerdict) -> tuple[str, str]:
+    assert isinstance(found, WithheldVerdict)
     return found.outcome, found.reason
 
 

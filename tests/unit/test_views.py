@@ -16,7 +16,7 @@ from message_lifecycle.app.views.status import status
 from message_lifecycle.app.views.topics import topic_page
 from message_lifecycle.app.wording import count, share, size
 from message_lifecycle.model.change import RemoveRows, SealSegment
-from message_lifecycle.model.instants import Instant, span
+from message_lifecycle.model.instants import Instant, format_span
 from message_lifecycle.model.names import safe
 from tests.ledgers import drop, plan_of
 from tests.worlds import HOUR, NOW, SECOND, Lake, make_lake
@@ -158,7 +158,7 @@ def test_numbers_in_words() -> None:
     assert [share(f) for f in (None, 0.0, 0.00001, 0.5, 0.99999, 1.0)] == [
         "unknown", "0.0 %", "under 0.1 %", "50.0 %", "over 99.9 %", "100.0 %",
     ]  # fmt: skip
-    assert [span(s) for s in (None, 0, 59, 3_600, 90_061)] == ["unknown", "0s", "59s", "1h", "1d1h"]
+    assert [format_span(s) for s in (None, 0, 59, 3_600, 90_061)] == ["unknown", "0s", "59s", "1h", "1d1h"]
     assert count(None) == "unknown"
     assert safe("plain \u00e4\u4e16") == "plain \u00e4\u4e16"
     assert safe("a\x1b[0m\u202eb\n") == "a\\x1b[0m\\u202eb\\n"

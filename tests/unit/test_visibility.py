@@ -11,7 +11,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.rules import Limits
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.operations.limits import Row, cuts, kept_in_group, visible
+from message_lifecycle.operations.limits import RankedRow, find_cuts, kept_in_group, visible_messages
 
 AS_OF = Instant(100_000_000)
 
@@ -25,8 +25,8 @@ def test_expiry_waits_for_a_consumer_and_a_ttl_for_none(dies: int | None, shown:
     )
     policy = resolve(topic={"message_expiry": 1, "allow_msg_ttl": True}, server={})
     unread = Progress(consumer="c", partition=0, offset=4, at=None)
-    assert list(visible([message], policy, at=AS_OF, progress=[unread])) == ([message] if shown else [])
-    assert list(visible([message], policy, at=AS_OF)) == []
+    assert list(visible_messages([message], policy, at=AS_OF, progress=[unread])) == ([message] if shown else [])
+    assert list(visible_messages([message], policy, at=AS_OF)) == []
 
 
 @given(
@@ -39,6 +39,6 @@ def test_one_pass_over_one_partition_keeps_what_the_cuts_keep(sizes: list[int], 
     log = [
         Message(partition=0, offset=offset, append_time=None, key=None, value=b"v" * size, segment=0) for offset, size in enumerate(sizes)
     ]
-    rows = [Row(partition=0, offset=m.offset, append_time=None, size_bytes=m.size_bytes) for m in log]
-    found = cuts(rows, limits)
+    rows = [RankedRow(partition=0, offset=m.offset, append_time=None, size_bytes=m.size_bytes) for m in log]
+    found = find_cuts(rows, limits)
     assert [m.offset for m in kept_in_group(log, limits)] == [row.offset for row in rows if found.reason(row) is None]

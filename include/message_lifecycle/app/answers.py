@@ -61,7 +61,7 @@ def find_question_end(s: Services, plan_id: str, gate_id: str, *, with_settings:
         return QuestionEnd(reason=said, approval=record.approval if record.approval.granted else None)
     if record.report is None or record.reported_at is None or record.report.gate_id != gate_id:
         return QuestionEnd(reason="the plan was judged again; the next question shows the new report")
-    if s.ledger.now() > record.reported_at + Policy.of_values(record.plan.policy).approval_ttl_us:
+    if s.ledger.now() > record.reported_at + Policy.from_values(record.plan.policy).approval_ttl_us:
         return QuestionEnd(reason="nobody answered in time; nothing of the plan was removed")
     if with_settings and changes.why_outdated(s, record.plan):
         return QuestionEnd(reason="the topic's settings were changed; nothing of the plan was removed, and the next run asks again")

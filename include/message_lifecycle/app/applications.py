@@ -24,11 +24,11 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import copy_topic
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.errors import EXIT_INTERNAL, LifecycleError, OpenPlan, PlanConflict, UnknownTopic
-from message_lifecycle.model.instants import Instant, parse_instant, to_second
+from message_lifecycle.model.instants import Instant, format_to_second, parse_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, PlanRecord
 from message_lifecycle.model.plan import Operation, Plan
-from message_lifecycle.model.plan_state import Event, PlanState, allows
+from message_lifecycle.model.plan_state import Event, PlanState, allows_event
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.operations.admission import span_doubled
 
@@ -66,7 +66,7 @@ def plan_and_stage(*, run: str, as_of: str, topics: list[str], work: Scheduled |
         record = steps.plan(s, name, as_of=instant, run=run, work=work_of(name))
         if record.state in (PlanState.PLANNED, PlanState.STAGED):
             steps.stage(s, record.plan.plan_id)
-        log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, to_second(instant), summary(s, record))
+        log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, format_to_second(instant), summary(s, record))
 
     return _run_isolated(s, run, instant, [TopicName.parse(topic) for topic in topics], one, work=asked)
 
@@ -128,7 +128,7 @@ def publish_all(*, run: str, plan_id: str | None = None) -> int:
             log.info("%s: plan %s published as snapshot %s", record.plan.topic, result.plan_id, result.snapshot_id)
 
     records = [s.ledger.record(plan_id)] if plan_id else _open_plans(s, run)
-    return _run_isolated(s, run, None, [record for record in records if allows(record.state, Event.VERIFY)], one)
+    return _run_isolated(s, run, None, [record for record in records if allows_event(record.state, Event.VERIFY)], one)
 
 
 def _plan_again(s: Services, record: PlanRecord, conflict: PlanConflict, run: str) -> None:

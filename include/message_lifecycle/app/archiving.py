@@ -150,7 +150,7 @@ def _archives_of(s: Services, name: TopicName) -> list[ParquetArchive]:
     done = (outcome.plan_id for _, outcome in s.ledger.history(name) if outcome.archived)
     written = (s.ledger.record(plan_id).plan for plan_id in done if plan_id is not None)
     return [
-        _archive_at(to) for to in sorted({to for plan in written for to in [Policy.of_values(plan.policy).archive_to] if to is not None})
+        _archive_at(to) for to in sorted({to for plan in written for to in [Policy.from_values(plan.policy).archive_to] if to is not None})
     ]
 
 

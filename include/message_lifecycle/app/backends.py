@@ -55,11 +55,11 @@ def with_backends(lake: Services, backends: tuple[ConfiguredBackend, ...]) -> Se
         ),
         groups=RoutingGroups(services_of),
         backends={name: backend.kind for backend in backends for name in backend.topics},
-        strays=partial(_strays, backends, opened_backends),
+        strays=partial(_describe_unconfigured_topics, backends, opened_backends),
     )
 
 
-def _strays(backends: Sequence[ConfiguredBackend], opened_backends: Mapping[str, OpenedBackend]) -> list[str]:
+def _describe_unconfigured_topics(backends: Sequence[ConfiguredBackend], opened_backends: Mapping[str, OpenedBackend]) -> list[str]:
     """Describe topics in the backends that the configuration does not name. An unreachable backend is listed, too: it may have some."""
     found: list[str] = []
     for backend in backends:
@@ -109,13 +109,13 @@ def _services(lake: Services, backend: ConfiguredBackend) -> Services:
     from message_lifecycle.stores.redis_streams.log import RedisLogs
 
     logs = _logs(backend)
-    store = RecordLogStore(logs, server=lake.server, operations=operations_on_records, frames=_to_arrow)
+    store = RecordLogStore(logs, server=lake.server, operations=operations_on_records, frames=_rows_to_arrow)
     groups = logs if isinstance(logs, RedisLogs) else None
-    eraser = RecordLogEraser(logs, server=lake.server, frames=_to_arrow)
+    eraser = RecordLogEraser(logs, server=lake.server, frames=_rows_to_arrow)
     return record_log(store, logs, lake.server, ledger=lake.ledger, gate=lake.gate, eraser=eraser, groups=groups)
 
 
-def _to_arrow(evidence: Mapping[str, object]) -> Mapping[str, object]:
+def _rows_to_arrow(evidence: Mapping[str, object]) -> Mapping[str, object]:
     """Turn each list of rows into an Arrow table for Great Expectations.
 
     An empty list gives a table without columns. The checks need only its number of rows.

@@ -84,24 +84,24 @@ class ConfiguredBackend:
         return isinstance(self.place, RedisServer) and self.place.url is None
 
 
-class _Strict(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Common(_Strict):
+class _CommonSettings(_StrictModel):
     topics: dict[str, dict[str, object]] = {}
 
 
-def _no_nul(path: str) -> str:
+def _refuse_nul(path: str) -> str:
     if "\0" in path:
         raise ValueError("a path, which holds no NUL")
     return path
 
 
-_PathText = Annotated[str, Field(min_length=1), AfterValidator(_no_nul)]
+_PathText = Annotated[str, Field(min_length=1), AfterValidator(_refuse_nul)]
 
 
-class _Files(_Common):
+class _Files(_CommonSettings):
     root: _PathText
 
 
@@ -114,7 +114,7 @@ class _RotatingFile(_Files):
     max_bytes: int = Field(ge=1)
 
 
-class _RedisStreams(_Common):
+class _RedisStreams(_CommonSettings):
     kind: Literal["redis_streams"]
     url: str | None = None
     username: str | None = Field(None, min_length=1)
@@ -196,7 +196,7 @@ def _backend(name: str, content: object, *, where: str, folder: Path) -> Configu
     except InvalidName as error:
         raise InvalidSetting(where=where, key="(name)", value=name, allowed=str(error)) from None
     except ValidationError as error:
-        raise _named(error, where) from None
+        raise _as_invalid_setting(error, where) from None
     place: Folder | RedisServer
     if isinstance(read, _RedisStreams):
         place = RedisServer(
@@ -231,7 +231,7 @@ def _topics(given: Mapping[str, Mapping[str, object]], where: str) -> Iterator[t
         yield name, BackendTopic(partitions=partitions, settings=new_topic_settings(settings, where=of_topic))
 
 
-def _named(error: ValidationError, where: str) -> InvalidSetting:
+def _as_invalid_setting(error: ValidationError, where: str) -> InvalidSetting:
     """Return the first error as InvalidSetting. The value of an address stays hidden, because it may hold a password."""
     first = error.errors(include_url=False)[0]
     kinds = ("json_file", "rotating_file", "redis_streams")

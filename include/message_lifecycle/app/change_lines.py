@@ -27,7 +27,7 @@ def read_changes(lines: Iterable[bytes], *, where: str, fold: str) -> Iterator[C
     """Yield the changes in the order of the lines, without empty lines. `where` is the file's name for errors. Raises InvalidChangeLine."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield _Line(f"{where}:{number}", line).change(fold)
+            yield _Line(f"{where}:{number}", line).parse_change(fold)
 
 
 class _Line:
@@ -38,55 +38,55 @@ class _Line:
         try:
             found = json.loads(line, parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
-            raise self._wrong("line", line.decode(errors="backslashreplace").strip(), f"a JSON object ({error})") from error
+            raise self._invalid_field("line", line.decode(errors="backslashreplace").strip(), f"a JSON object ({error})") from error
         if not isinstance(found, dict):
-            raise self._wrong("line", found, f"a JSON object with {', '.join(_KNOWN)}")
+            raise self._invalid_field("line", found, f"a JSON object with {', '.join(_KNOWN)}")
         self._fields: dict[str, object] = found
 
-    def change(self, fold: str) -> Change:
+    def parse_change(self, fold: str) -> Change:
         for name in self._fields:
             if name not in _KNOWN:
-                raise self._wrong(name, self._fields[name], f"only {', '.join(_KNOWN)}")
+                raise self._invalid_field(name, self._fields[name], f"only {', '.join(_KNOWN)}")
         for name in _NEEDED:
             if name not in self._fields:
-                raise self._wrong(name, None, "it must be there")
+                raise self._invalid_field(name, None, "it must be there")
         return Change(
             document=self._name("document"),
             server_seq=self._server_seq(),
             client=self._name("client"),
-            at=self._at(),
+            at=self._read_time(),
             payload=self._update() if fold == "yjs" else self._json(),
         )
 
     def _name(self, field: str) -> str:
         given = self._fields[field]
         if not isinstance(given, str):
-            raise self._wrong(field, given, "text")
+            raise self._invalid_field(field, given, "text")
         try:
             return normalise_name(given)
         except InvalidName as error:
-            raise self._wrong(field, given, str(error)) from error
+            raise self._invalid_field(field, given, str(error)) from error
 
     def _server_seq(self) -> int:
         given = self._fields["server_seq"]
         if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= INT64_MAX:
-            raise self._wrong("server_seq", given, f"a whole number from 1 to {INT64_MAX}")
+            raise self._invalid_field("server_seq", given, f"a whole number from 1 to {INT64_MAX}")
         return given
 
-    def _at(self) -> Instant | None:
+    def _read_time(self) -> Instant | None:
         given = self._fields.get("at")
         if given is None:
             return None
         try:
             return parse_instant(given)
         except InvalidInstant as error:
-            raise self._wrong("at", given, str(error)) from error
+            raise self._invalid_field("at", given, str(error)) from error
 
     def _json(self) -> bytes:
         try:
             return json.dumps(self._fields["payload"], separators=(",", ":"), allow_nan=False).encode()
         except ValueError:
-            raise self._wrong("payload", self._fields["payload"], "JSON with numbers that a float can hold") from None
+            raise self._invalid_field("payload", self._fields["payload"], "JSON with numbers that a float can hold") from None
 
     def _update(self) -> bytes:
         given = self._fields["payload"]
@@ -94,10 +94,10 @@ class _Line:
             try:
                 return base64.b64decode(given["base64"], validate=True)
             except binascii.Error as error:
-                raise self._wrong("payload", given, f"base64 ({error})") from error
-        raise self._wrong("payload", given, '{"base64": "..."}: the fold is yjs')
+                raise self._invalid_field("payload", given, f"base64 ({error})") from error
+        raise self._invalid_field("payload", given, '{"base64": "..."}: the fold is yjs')
 
-    def _wrong(self, field: str, found: object, allowed: str) -> BadInput:
+    def _invalid_field(self, field: str, found: object, allowed: str) -> BadInput:
         text = found if field == "line" and isinstance(found, str) else json.dumps(found, ensure_ascii=False)
         return invalid_change_line(self._place, field, text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...", allowed)
 

@@ -22,7 +22,7 @@ from message_lifecycle.model.outcome import OutcomeName, PlanRecord, Published, 
 from message_lifecycle.model.people import is_same_person
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.plan_state import PLANNING, OpenPlanSituation, Planner, PlanState
-from message_lifecycle.model.settings import Policy, from_to
+from message_lifecycle.model.settings import Policy, changed_setting_text
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import Prepared
 
@@ -268,7 +268,7 @@ def situation_in_tables(
 def _can_be_answered(s: Services, record: PlanRecord) -> bool:
     """Return False if nobody answered in time, or settings were changed: the topic is asked again."""
     assert record.reported_at is not None, "a gate report has its time"
-    ttl_us = Policy.of_values(record.plan.policy).approval_ttl_us
+    ttl_us = Policy.from_values(record.plan.policy).approval_ttl_us
     return s.ledger.now() <= record.reported_at + ttl_us and not why_outdated(s, record.plan)
 
 
@@ -294,12 +294,12 @@ def settings_changed(s: Services, plan: Plan) -> tuple[str, ...]:
         PlanConflict: The tables of a deleted topic are gone.
     """
     before, now = dict(plan.policy), operation_of_plan(s, plan).settings_now(s, plan)
-    return tuple(from_to(name, before, now.values) for name in now.changed_since(before))
+    return tuple(changed_setting_text(name, before, now.values) for name in now.changed_since(before))
 
 
 def with_second_person(plan: Plan, requested_by: str | None) -> Plan:
     """Return the plan with a question to a second person, if a person asked for it and `approver_is_not_requester` is set (DEL-3)."""
-    if requested_by is None or plan.is_empty or not Policy.of_values(plan.policy).approver_is_not_requester:
+    if requested_by is None or plan.is_empty or not Policy.from_values(plan.policy).approver_is_not_requester:
         return plan
     asked = f"{requested_by} asked for it, and approver_is_not_requester is set: another person must approve it"
     return replace(plan, asks=(*plan.asks, asked))
@@ -307,7 +307,7 @@ def with_second_person(plan: Plan, requested_by: str | None) -> Plan:
 
 def is_requested_by(record: PlanRecord, by: str) -> bool:
     """Return True if `by` asked for the plan, and may therefore not approve it."""
-    if record.requested_by is None or not Policy.of_values(record.plan.policy).approver_is_not_requester:
+    if record.requested_by is None or not Policy.from_values(record.plan.policy).approver_is_not_requester:
         return False
     return is_same_person(by, record.requested_by)
 

@@ -9,7 +9,7 @@ from message_lifecycle.app.archiving import add_frame
 from message_lifecycle.app.operations.registry import operation_of_plan, suite_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import OpenPlan
-from message_lifecycle.model.instants import to_second
+from message_lifecycle.model.instants import format_to_second
 from message_lifecycle.model.outcome import GateReport, Outcome, OutcomeName, PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -49,9 +49,9 @@ def conclude(s: Services, plan: Plan, rival: PlanRecord, *, run: str | None, req
     operation = operation_of_plan(s, plan)
     sparing.require_known_holds(s, plan)
     staged = changes.stage_all(s, plan)
-    report = judge(s, plan, staged, Policy.of_values(plan.policy))
+    report = judge(s, plan, staged, Policy.from_values(plan.policy))
     if report.judgement == "needs_approval":
-        raise OpenPlan(str(plan.topic), rival.plan.plan_id, to_second(rival.recorded_at))
+        raise OpenPlan(str(plan.topic), rival.plan.plan_id, format_to_second(rival.recorded_at))
     name: OutcomeName = "blocked"
     detail, after = blocking_text(report), None
     if report.judgement == "passed":

@@ -18,7 +18,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.topic import check_documents
-from message_lifecycle.operations.snapshot_with_purge import CameBack, DocumentFacts, came_back
+from message_lifecycle.operations.snapshot_with_purge import DocumentFacts, RestoredDocumentRows, join_restored_rows
 
 
 def document_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Instant) -> DocumentFacts:
@@ -53,14 +53,14 @@ def document_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Insta
     )
 
 
-def undone_documents(s: Services, name: TopicName) -> dict[str, CameBack]:
+def undone_documents(s: Services, name: TopicName) -> dict[str, RestoredDocumentRows]:
     """Return, by document, what undos brought back and nobody released since. The undos' own plans name it."""
-    found: dict[str, CameBack] = {}
+    found: dict[str, RestoredDocumentRows] = {}
     for known in s.ledger.undone(name):
         if known.released_at is None:
             detail = undone_detail(known)
             for action in s.ledger.record(known.undone_by).plan.documents_back:
-                found[action.document] = came_back(action, detail, found.get(action.document))
+                found[action.document] = join_restored_rows(action, detail, found.get(action.document))
     return found
 
 
@@ -73,7 +73,7 @@ def policies_of_documents(own: OwnSettings, policy: Policy) -> dict[str, Policy]
 def policy_of_document_topic(s: Services, name: TopicName) -> Policy:
     """The settings of a topic of documents. Raises UnknownTopic, NotADocumentTopic."""
     policy = policy_of(s, name)
-    if not policy.of_documents:
+    if not policy.has_documents:
         raise not_a_document_topic(str(name))
     return policy
 

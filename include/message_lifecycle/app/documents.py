@@ -124,7 +124,7 @@ def _check_epochs(s: Services, name: TopicName, brought: Sequence[tuple[Change, 
     states = {state.document: state for state in s.documents.states(name, s.documents.tables(name), only=only)}
     rows = {(row.document, row.client) for row in s.ledger.synced(name, next(iter(only)) if len(only) == 1 else None)}
     for (document, client, epoch), change in firsts.items():
-        state = states.get(document) or _unwritten(document)
+        state = states.get(document) or _empty_document(document)
         check_epoch(state, client, change.server_seq - 1, epoch, has_row=(document, client) in rows)
 
 
@@ -166,7 +166,7 @@ def pull(
 
     pulled = _answer_pull(s, name, wanted, answer, policy)
     if who is not None and at is not None:
-        s.ledger.heard_of(name, wanted, who, at)
+        s.ledger.record_client_seen(name, wanted, who, at)
     return pulled
 
 
@@ -368,7 +368,7 @@ def _find(s: Services, name: TopicName, document: str) -> DocumentState | None:
     return next(iter(s.documents.states(name, s.documents.tables(name), only=(document,))), None)
 
 
-def _unwritten(document: str) -> DocumentState:
+def _empty_document(document: str) -> DocumentState:
     """A document before its first change."""
     return DocumentState(document=document, seq=0, first=None, snapshots=(), epoch=0, younger=None)
 

@@ -18,7 +18,7 @@ from message_lifecycle.app.witness import require_intact
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.facts import READERS
 from message_lifecycle.model.hold import SparedBy
-from message_lifecycle.model.instants import Instant, to_second
+from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import DueState, Outcome, PlanSummary
 from message_lifecycle.model.phrases import short
@@ -128,7 +128,7 @@ class DueContext:
             return Due(topic=made.topic, due=False, reason=f"another run works on it: plan {short(rival)}", waits=True)
         refused_until = _refused_until(self._s, made, self.as_of)
         if refused_until is not None:
-            refused = f"a person refused it. The next request comes after {to_second(refused_until)}"
+            refused = f"a person refused it. The next request comes after {format_to_second(refused_until)}"
             return Due(topic=made.topic, due=False, reason=refused, waits=True)
         return Due(topic=made.topic, due=True, reason=reason)
 
@@ -155,7 +155,7 @@ def nothing_due_text(next_due_at: Instant | None) -> str:
     """Return why nothing is due."""
     if next_due_at is None:
         return "nothing due until something changes"
-    return f"nothing due before {to_second(next_due_at)}"
+    return f"nothing due before {format_to_second(next_due_at)}"
 
 
 def _parent_of(s: Services, outcome: Outcome) -> str | None:
@@ -168,7 +168,7 @@ def _refused_until(s: Services, made: Plan, as_of: Instant) -> Instant | None:
     Outcomes of other operations do not matter here.
     """
     for _, outcome in s.ledger.history(made.topic, limit=1, operations=(made.operation,)):
-        until = Instant(outcome.as_of + Policy.of_values(made.policy).approval_ttl_us)
+        until = Instant(outcome.as_of + Policy.from_values(made.policy).approval_ttl_us)
         if outcome.name == "refused" and as_of < until and _parent_of(s, outcome) == made.parent:
             return until
     return None

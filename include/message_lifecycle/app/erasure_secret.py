@@ -63,7 +63,7 @@ def secret_for_request(s: Services) -> KeySecret:
     """
     needed = [request.keys for request in s.ledger.erasures() if needs_secret(request)]
     secret = s.key_secret(not needed)
-    KeyMatch.of(secret, needed)
+    KeyMatch.for_requests(secret, needed)
     return secret
 
 
@@ -77,10 +77,10 @@ def needs_secret(request: ErasureRequest) -> bool:
 
 def match_of(s: Services, requests: Iterable[ErasureRequest]) -> KeyMatch:
     """Finds the requests' keys again. Raises ErasureSecretMissing, ErasureSecretChanged."""
-    return KeyMatch.of(s.key_secret(False), (request.keys for request in requests))
+    return KeyMatch.for_requests(s.key_secret(False), (request.keys for request in requests))
 
 
 def forbidden_keys(ledger: Ledger, key_secret: Callable[[bool], KeySecret], topic: TopicName) -> KeyMatch | None:
     """Return a match for the keys that the topic must refuse. None if it refuses no key, which is the usual case: no secret is read then."""
     found = ledger.forbidden(topic)
-    return KeyMatch.of(key_secret(False), (request.keys for request in found)) if found else None
+    return KeyMatch.for_requests(key_secret(False), (request.keys for request in found)) if found else None

@@ -16,22 +16,22 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.erasure_secret import match_of, secret_for_request
 from message_lifecycle.app.holds import record_ledger
 from message_lifecycle.app.known import all_topics, error_of_one_topic, why_absent
-from message_lifecycle.app.operations.erasure import INTAKE, forget_former, writers_waited_for
+from message_lifecycle.app.operations.erasure import INTAKE, forget_former, lock_out_writers
 from message_lifecycle.app.operations.reclaim import find_lost_reclaims, is_gone
 from message_lifecycle.app.operations.topics import uuid_of
 from message_lifecycle.app.receipts import (
     ERASURE,
     describe_old_copies_of_topic,
     eraser_of,
-    gone_at,
     is_found_nowhere,
+    keys_gone_since,
     newest_outcomes,
     outcomes,
 )
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.app.topics import line_of
-from message_lifecycle.app.witness import back_since, missing_tables
+from message_lifecycle.app.witness import missing_tables, tables_back_since
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import (
     LifecycleError,
@@ -164,24 +164,24 @@ def carry_out(s: Services, request_id: str, *, approver: Approver | None = None)
             found.append(TopicErasureResult(topic=name, error=error_of_one_topic(s, name, error)))
         else:
             found.append(TopicErasureResult(topic=name, outcome=outcome))
-    settle(s, request, found)
+    record_request_state(s, request, found)
     return found
 
 
-def latest(s: Services, request: ErasureRequest) -> list[TopicErasureResult]:
+def latest_results(s: Services, request: ErasureRequest) -> list[TopicErasureResult]:
     """Return the request's results so far, from the ledger. Topics that no run has searched for it yet are left out."""
-    return results(s, request, topics_of(s, request), s.ledger.history(operations=ERASURE))
+    return results_in_topics(s, request, topics_of(s, request), s.ledger.history(operations=ERASURE))
 
 
-def results(
+def results_in_topics(
     s: Services, request: ErasureRequest, topics: Sequence[TopicName], erasures: Sequence[tuple[Instant, Outcome]]
 ) -> list[TopicErasureResult]:
-    """Return the request's results in these topics, as `latest`, from the outcomes of all erasures, newest first."""
+    """Return the request's results in these topics, as `latest_results`, from the outcomes of all erasures, newest first."""
     found = newest_outcomes(s, request, set(topics), erasures)
     return [TopicErasureResult(topic=name, outcome=found[name]) for name in topics if name in found]
 
 
-def newest(s: Services, request: ErasureRequest, name: TopicName) -> tuple[Instant, Outcome] | None:
+def newest_ended_outcome(s: Services, request: ErasureRequest, name: TopicName) -> tuple[Instant, Outcome] | None:
     """Return the outcome of the request's newest ended plan of the topic, with its recording time. None if no plan has ended yet."""
     return next(((at, outcome) for at, outcome, _ in outcomes(s, request, name)), None)
 
@@ -191,14 +191,14 @@ def settle_latest(s: Services, request: ErasureRequest) -> ErasureRequest:
 
     Two processes may end two topics at the same time without seeing each other's result. The state recorded last must include both.
     """
-    seen, found = None, latest(s, request)
+    seen, found = None, latest_results(s, request)
     while found != seen:
-        settle(s, request, found)
-        seen, found = found, latest(s, request)
+        record_request_state(s, request, found)
+        seen, found = found, latest_results(s, request)
     return s.ledger.erasure(request.request_id)
 
 
-def settle(s: Services, request: ErasureRequest, found: Sequence[TopicErasureResult]) -> ErasureRequest:
+def record_request_state(s: Services, request: ErasureRequest, found: Sequence[TopicErasureResult]) -> ErasureRequest:
     """Record the state of the request (DEL-7).
 
     * `erased`: every topic is done, also deleted topics, and no store keeps an old copy of their files.
@@ -211,7 +211,11 @@ def settle(s: Services, request: ErasureRequest, found: Sequence[TopicErasureRes
     """
     missing = sorted(set(topics_of(s, request)) - {one.topic for one in found})
     left = [one for one in found if not one.is_done]
-    reasons = [*(one.why_not_done() for one in left), *(_why_not_searched(s, name) for name in missing), *unreached(s, request)]
+    reasons = [
+        *(one.why_not_done() for one in left),
+        *(_why_not_searched(s, name) for name in missing),
+        *describe_unsearched_places(s, request),
+    ]
     detail = "; ".join(reasons or [*describe_old_copies(s, request), *copied_again(s, request)])
     if not detail:
         forget_former(s, request)
@@ -233,7 +237,7 @@ def _why_not_searched(s: Services, name: TopicName) -> str:
     return f"{name}: not searched yet"
 
 
-def unreached(s: Services, request: ErasureRequest) -> list[str]:
+def describe_unsearched_places(s: Services, request: ErasureRequest) -> list[str]:
     """Describe the places that may still hold a key but were not searched.
 
     An erasure searches only the tables of existing topics. Tables of deleted topics, missing tables and returned tables are listed here. If
@@ -272,8 +276,8 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
         + [
             f"{name}: its {table} was missing during the search, and is back. Search it: `lifecycle erase run {short(request.request_id)}`"
             for name in topics_of(s, request)
-            if (ended := newest(s, request, name)) is not None
-            for table in back_since(s, name, ended[1].as_of)
+            if (ended := newest_ended_outcome(s, request, name)) is not None
+            for table in tables_back_since(s, name, ended[1].as_of)
         ]
         + list(() if request.topics else s.strays())
     )
@@ -281,7 +285,7 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
 
 def describe_old_copies(s: Services, request: ErasureRequest) -> list[str]:
     """Describe the old file copies that stores keep beneath the topics' tables. The erasure of every table does not remove them."""
-    gone = ((name, gone_at(s, request, name)) for name in topics_of(s, request))
+    gone = ((name, keys_gone_since(s, request, name)) for name in topics_of(s, request))
     ended = f". Then run `lifecycle erase run {short(request.request_id)}`"
     return [f"{name}: {copies}{ended}" for name, at in gone if at is not None for copies in describe_old_copies_of_topic(s, name, at)]
 
@@ -322,7 +326,7 @@ def copied_again(s: Services, request: ErasureRequest) -> list[str]:
 
     A person may approve the erasure of the copy first, so the order of `topics_of` does not prevent this.
     """
-    done = {name: ended[0] for name in topics_of(s, request) if (ended := newest(s, request, name)) is not None}
+    done = {name: ended[0] for name in topics_of(s, request) if (ended := newest_ended_outcome(s, request, name)) is not None}
     pairs = ((replica, origin) for origin, replica in s.ledger.replicas() if origin in done and replica in done)
     early = sorted(replica for replica, origin in pairs if done[replica] <= done[origin])
     return [
@@ -334,7 +338,7 @@ def copied_again(s: Services, request: ErasureRequest) -> list[str]:
 
 
 def _is_clean(s: Services, request: ErasureRequest, name: TopicName) -> bool:
-    with writers_waited_for(s, name, purposes=INTAKE):
+    with lock_out_writers(s, name, purposes=INTAKE):
         found = eraser_of(s, name).find_key(name, match_of(s, [request]), policy_of(s, name), as_of=s.ledger.now())
     return all(table.clean for table in found)
 

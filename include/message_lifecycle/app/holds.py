@@ -36,7 +36,7 @@ def place_hold(s: Services, name: TopicName, *, by: str, why: str, key: bytes | 
         raise invalid_hold("what", "a key and offsets", "the topic, or a key, or a range of offsets of one partition")
     if isinstance(topic, Deletion):
         pass  # only an undo can read the content of a deleted topic
-    elif topic.of_documents:
+    elif topic.has_documents:
         key = _document(s, name, key, offsets)
     elif offsets is not None and offsets.partition not in (ends := s.reader.end_offsets(name)):
         raise unknown_partition(str(name), offsets.partition, sorted(ends))

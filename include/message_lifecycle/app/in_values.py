@@ -10,7 +10,7 @@ from message_lifecycle.app.operations.registry import undoable_operations
 from message_lifecycle.app.receipts import eraser_of
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.errors import unusable_key
-from message_lifecycle.model.in_values import InValues, Needle, TopicValues, of_topic
+from message_lifecycle.model.in_values import InValues, Needle, TopicValues, topic_values
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 
@@ -29,10 +29,10 @@ def find_in_values(s: Services, keys: Collection[bytes], topics: Iterable[TopicN
     """
     check_searchable(keys)
     needle = Needle(frozenset(keys))
-    return InValues(searched_at=s.ledger.now(), topics=tuple(_search(s, name, needle) for name in with_copies(s, topics)))
+    return InValues(searched_at=s.ledger.now(), topics=tuple(_search(s, name, needle) for name in add_copies(s, topics)))
 
 
-def with_copies(s: Services, topics: Iterable[TopicName]) -> list[TopicName]:
+def add_copies(s: Services, topics: Iterable[TopicName]) -> list[TopicName]:
     """The topics, each followed by its copies and theirs, once."""
     found: dict[TopicName, None] = {}
     replicas = list(s.ledger.replicas())
@@ -50,7 +50,7 @@ def _search(s: Services, name: TopicName, needle: Needle) -> TopicValues:
         policy = policy_of(s, name)
         open_undo = s.ledger.published_since(name, undoable_operations(), published_after=Instant(s.ledger.now() - policy.undo_window_us))
         places = list(eraser_of(s, name).find_in_values(name, needle, policy, as_of=s.ledger.now(), undoable=open_undo))
-        return of_topic(str(name), [*places, *archiving.find_in_values(s, name, needle)])
+        return topic_values(str(name), [*places, *archiving.find_in_values(s, name, needle)])
     except Exception as error:  # noqa: BLE001 - the barrier of one topic
         topic_error = error_of_one_topic(s, name, error)
         return TopicValues(topic=str(name), error=f"{topic_error.code}: {topic_error}")

@@ -33,7 +33,7 @@ from message_lifecycle.ports import LogIntegrity, Topic, Topics
 from message_lifecycle.sources.selection import EVERY_FILE, PassedOver, Patterns, natural_order
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.intake_tasks import Reading
+    from message_lifecycle.app.intake_tasks import ReadingRules
     from message_lifecycle.ledger import Ledger
     from message_lifecycle.ledger.intake import InsteadOf
     from message_lifecycle.sources.file_times import Spans
@@ -105,7 +105,7 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
         known = [file for file in known if file not in changed]
         taken = take_known(intake, name, files, known, policy, options)
     new = {file.path for fresh, _ in taken.values() for file in fresh}
-    refused = intake.ledger.refused_before(name, known)
+    refused = intake.ledger.find_refused_files(name, known)
     before = [
         PassedOver(file=file.path, why=REFUSED_BEFORE if file.path in refused else TAKEN_BEFORE) for file in known if file.path not in new
     ]
@@ -233,12 +233,12 @@ def _take(
 
 def messages_in(intake: Intake, name: TopicName, files: Sequence[InputFile], policy: Policy, options: IngestOptions) -> int:
     """Return how many records of the files are messages by this mapping, without taking them. Raises errors from reading."""
-    from message_lifecycle.app.intake_tasks import Reading, read_files
+    from message_lifecycle.app.intake_tasks import ReadingRules, read_files
     from message_lifecycle.sources.files import MAX_FILES
     from message_lifecycle.sources.messages import check_found
     from message_lifecycle.stores.iceberg.session import engine_failures
 
-    reading = Reading(job=_job(intake.topics.describe(name), policy, options), description=f"remap of {name}")
+    reading = ReadingRules(job=_job(intake.topics.describe(name), policy, options), description=f"remap of {name}")
     good = 0
     for start in range(0, len(files), MAX_FILES):
         some = files[start : start + MAX_FILES]
@@ -259,7 +259,7 @@ def _append(
     *,
     again: bool,
 ) -> _BatchResult:
-    from message_lifecycle.app.intake_tasks import Reading, read_files, remove_scratch, write_refused_rows
+    from message_lifecycle.app.intake_tasks import ReadingRules, read_files, remove_scratch, write_refused_rows
     from message_lifecycle.sources.messages import check_found
     from message_lifecycle.stores.iceberg.append import append_batch, new_files_place, store_of
     from message_lifecycle.stores.iceberg.incoming import CutRules
@@ -271,7 +271,7 @@ def _append(
 
     engine, mapping, name = intake.engine(), options.mapping, topic.name
     clock = policy.latest_allowed_time(intake.ledger.now())
-    plain = Reading(
+    plain = ReadingRules(
         job=_job(topic, policy, options),
         # Read the forbidden keys under the topic's lock: an erasure that forbids a key waits for this lock (see `erasures`).
         forbidden=forbidden_keys(intake.ledger, intake.key_secret, name),
@@ -335,7 +335,7 @@ def _job(topic: Topic, policy: Policy, options: IngestOptions) -> Job:
 
 
 def _shift_days(
-    intake: Intake, engine: Engine, name: TopicName, reading: Reading, files: Sequence[InputFile], options: IngestOptions
+    intake: Intake, engine: Engine, name: TopicName, reading: ReadingRules, files: Sequence[InputFile], options: IngestOptions
 ) -> int:
     """Return the days to shift all times by. A recorded shift wins, so that later files keep their distance to earlier files."""
     from message_lifecycle.app.intake_tasks import read_files

@@ -27,7 +27,7 @@ from message_lifecycle.stores.iceberg.tasks import NewFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ReadingRules:
     """How the tasks of a batch read.
 
     Attributes:
@@ -52,21 +52,21 @@ class Reading:
 class _Group:
     number: int
     slices: Sequence[Slice]
-    reading: Reading
+    reading: ReadingRules
     place: Place | None = None
     batch_id: str = ""
     at: Instant | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class BatchContent:
     """The findings of a batch, and its messages in scratch files: by partition, in the order of the log."""
 
     found: Findings
     parts: Mapping[int, Sequence[Part]]
 
 
-def read_files(engine: Engine, files: Sequence[InputFile], reading: Reading, place: Place | None = None) -> Read:
+def read_files(engine: Engine, files: Sequence[InputFile], reading: ReadingRules, place: Place | None = None) -> BatchContent:
     """Read the files once.
 
     Args:
@@ -90,7 +90,7 @@ def read_files(engine: Engine, files: Sequence[InputFile], reading: Reading, pla
         for partition, some in batches.items():
             assert place is not None
             parts.setdefault(partition, []).append(Part(path=_scratch(place, group.number), batches=some))
-    return Read(found=found, parts=parts)
+    return BatchContent(found=found, parts=parts)
 
 
 def remove_scratch(place: Place, files: Sequence[InputFile]) -> None:
@@ -117,7 +117,7 @@ def _read(group: _Group, _share: Resources) -> tuple[Findings, Mapping[int, Batc
 
 
 def write_refused_rows(
-    engine: Engine, files: Sequence[InputFile], reading: Reading, place: Place, *, batch_id: str, at: Instant
+    engine: Engine, files: Sequence[InputFile], reading: ReadingRules, place: Place, *, batch_id: str, at: Instant
 ) -> list[NewFile]:
     """Read the files again, each by one task, and write their refused rows for the quarantine."""
     groups = [

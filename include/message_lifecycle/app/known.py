@@ -85,7 +85,7 @@ def error_of_one_topic(s: Services, name: TopicName, error: Exception) -> Lifecy
 def holds_documents(s: Services, name: TopicName) -> bool | None:
     """Return whether the topic holds documents, or None if this topic cannot be read. Errors that concern other topics, too, are raised."""
     try:
-        return s.topics.describe(name).of_documents
+        return s.topics.describe(name).has_documents
     except Exception as error:  # noqa: BLE001 - the barrier of one topic
         error_of_one_topic(s, name, error)
         return None

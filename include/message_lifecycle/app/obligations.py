@@ -14,7 +14,7 @@ from typing import cast
 
 from message_lifecycle.app import refused
 from message_lifecycle.app.changes import waits_for_person, why_outdated
-from message_lifecycle.app.erasures import newest
+from message_lifecycle.app.erasures import newest_ended_outcome
 from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.known import error_of_one_topic
 from message_lifecycle.app.operations.registry import OPERATIONS, Operation, Scheduled, kind_of, operation_named
@@ -22,7 +22,7 @@ from message_lifecycle.app.operations.topics import policy_of_deleted, undo_unti
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import LifecycleError, internal_error
-from message_lifecycle.model.instants import Instant, seconds, to_second
+from message_lifecycle.model.instants import Instant, format_to_second, seconds
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import OF_TOPIC, Look, Obligation, Owed, judge
 from message_lifecycle.model.outcome import Outcome, OutcomeName, PlanSummary
@@ -40,7 +40,7 @@ _ENDS_SEARCHED = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lake:
+class LakeFacts:
     """The facts that are read once for all topics: the time, the waiting questions, and the open erasures.
 
     `deleted` has, by name, the deleted topics that cannot come back and whose space must still be freed.
@@ -54,7 +54,7 @@ class Lake:
     """The error that prevented reading the deleted topics; None: they were read."""
 
 
-def read_lake(s: Services) -> Lake:
+def read_lake(s: Services) -> LakeFacts:
     open_erasures = tuple(request for request in s.ledger.erasures() if request.state == "requested")
     now = s.ledger.now()
     deleted: Mapping[TopicName, Sequence[Obligation]] = {}
@@ -66,21 +66,21 @@ def read_lake(s: Services) -> Lake:
     except Exception as error:  # the barrier of the deleted topics: logged with its traceback, named in each status
         log.exception("deleted topics")
         unknown = internal_error("(deleted topics)", error)
-    return Lake(now=now, waiting=s.ledger.waiting(), erasures=open_erasures, deleted=deleted, unknown=unknown)
+    return LakeFacts(now=now, waiting=s.ledger.waiting(), erasures=open_erasures, deleted=deleted, unknown=unknown)
 
 
-def as_if_enabled(policy: Policy) -> Policy:
+def with_cleaner_enabled(policy: Policy) -> Policy:
     """Return the policy as if the cleaner were enabled, because obligations do not depend on that setting."""
     return policy if policy.cleaner_enabled else policy.with_narrower({"enabled": True})
 
 
-def obligations_of_topic(s: Services, name: TopicName, policy: Policy, made: Mapping[str, Plan], lake: Lake) -> list[Obligation]:
+def obligations_of_topic(s: Services, name: TopicName, policy: Policy, made: Mapping[str, Plan], lake: LakeFacts) -> list[Obligation]:
     """`made`: by operation, plans that the caller has made under `regardless` settings as of now, so that none is made twice."""
     looks = s.ledger.looks(name)
     stands = looks.get(OF_TOPIC, Look(looked_at=None, settled_at=None))
     # Under its name there may have been another topic before it.
     its_own = (
-        (work, [end for end in of_standing(s, name, ends) if end[0] >= (stands.settled_at or 0)])
+        (work, [end for end in without_deleted_reclaims(s, name, ends) if end[0] >= (stands.settled_at or 0)])
         for work, ends in s.ledger.newest(name).items()
     )
     ended = {work: ends for work, ends in its_own if ends}
@@ -93,9 +93,9 @@ def obligations_of_topic(s: Services, name: TopicName, policy: Policy, made: Map
         last = next(((at, outcome.name) for at, outcome in ends), None)
         bound = bound_us(s, policy, operation)
         try:
-            owed = _owed(s, name, policy, operation, made, look, lake.now)
+            owed = _find_owed(s, name, policy, operation, made, look, lake.now)
         except Exception as error:  # noqa: BLE001 - the barrier of one operation: the others are judged and reported
-            found.append(_not_judged(operation, last, look, error_of_one_topic(s, name, error)))
+            found.append(_unjudged_obligation(operation, last, look, error_of_one_topic(s, name, error)))
             continue
         found += [
             judge(one, operation=operation.name, look=look, last_run=last, bound_us=bound, stands_since=stands.looked_at, now=lake.now)
@@ -111,7 +111,7 @@ def obligations_of_topic(s: Services, name: TopicName, policy: Policy, made: Map
     ]
 
 
-def _not_judged(operation: Operation, last: tuple[Instant, OutcomeName] | None, look: Look, error: LifecycleError) -> Obligation:
+def _unjudged_obligation(operation: Operation, last: tuple[Instant, OutcomeName] | None, look: Look, error: LifecycleError) -> Obligation:
     return Obligation(
         kind="unknown",
         operation=operation.name,
@@ -132,10 +132,10 @@ def bound_us(s: Services, policy: Policy, operation: Operation) -> int:
     return max(policy.max_overdue_us, seconds(interval + SCHEDULER_LATENCY_SECONDS))
 
 
-def _owed(
+def _find_owed(
     s: Services, name: TopicName, policy: Policy, operation: Operation, made: Mapping[str, Plan], look: Look, now: Instant
 ) -> Sequence[Owed]:
-    free = as_if_enabled(policy)
+    free = with_cleaner_enabled(policy)
 
     @cache
     def plan() -> Plan:
@@ -155,14 +155,14 @@ def _update_look(s: Services, name: TopicName, kept: Look | None, ends: Sequence
     if any(outcome.more for outcome in done):  # the last outcome that left nothing over is older
         done += [
             one
-            for _, one in of_standing(s, name, s.ledger.history(name, limit=_ENDS_SEARCHED, operations=[done[0].operation]))
+            for _, one in without_deleted_reclaims(s, name, s.ledger.history(name, limit=_ENDS_SEARCHED, operations=[done[0].operation]))
             if one.name in _GOOD_ENDS
         ]
     whole = (outcome.as_of for outcome in done if not outcome.more and not outcome.held)
     return Look(looked_at=_newest(looked), settled_at=_newest([None if kept is None else kept.settled_at, *whole, stands.looked_at]))
 
 
-def of_standing(s: Services, name: TopicName, ends: Sequence[tuple[Instant, Outcome]]) -> Sequence[tuple[Instant, Outcome]]:
+def without_deleted_reclaims(s: Services, name: TopicName, ends: Sequence[tuple[Instant, Outcome]]) -> Sequence[tuple[Instant, Outcome]]:
     """Return the ends without the reclaims of a deleted topic with the same name, because they say nothing about the existing topic."""
 
     def is_of_another(outcome: Outcome) -> bool:
@@ -187,7 +187,7 @@ def _question_obligations(
     s: Services,
     name: TopicName,
     policy: Policy,
-    lake: Lake,
+    lake: LakeFacts,
     ended: Mapping[str, Sequence[tuple[Instant, Outcome]]],
     at_work: Collection[str],
 ) -> Iterator[Obligation]:
@@ -207,7 +207,7 @@ def _question_obligations(
         if not operation_named(operation).by_request:
             times += [at for _, at in takewhile(_has_lapsed, _outcomes(s, name, operation))]
         since = min(times)
-        told = f"approval of {operation} pending since {to_second(since)}: {amount(len(times), 'requests')} without an answer"
+        told = f"approval of {operation} pending since {format_to_second(since)}: {amount(len(times), 'requests')} without an answer"
         late = lake.now - since > bound_us(s, policy, operation_named(operation)) or len(times) > 1
         yield Obligation(
             kind="question",
@@ -233,12 +233,12 @@ def _has_lapsed(ended: tuple[Outcome, Instant]) -> bool:
     return ended[0].name == "lapsed"
 
 
-def _erasure_obligations(s: Services, name: TopicName, policy: Policy, lake: Lake, stands: Look) -> Iterator[Obligation]:
+def _erasure_obligations(s: Services, name: TopicName, policy: Policy, lake: LakeFacts, stands: Look) -> Iterator[Obligation]:
     """Requests that are not done, here or anywhere: a deleted topic that may hold the key has no line of its own."""
     for request in lake.erasures:
         if not request.covers(name):
             continue
-        ended = newest(s, request, name)
+        ended = newest_ended_outcome(s, request, name)
         is_done = ended is not None and ended[1].name in _GOOD_ENDS
         since = max(request.requested_at, stands.settled_at or request.requested_at)
         late = lake.now - since > policy.max_overdue_us
@@ -255,7 +255,7 @@ def _erasure_obligations(s: Services, name: TopicName, policy: Policy, lake: Lak
             held=(),
             last_run=None if ended is None else (ended[0], ended[1].name),
             looked_at=None if ended is None else ended[0],
-            problems=(f"erasure: request {short(request.request_id)} of {to_second(request.requested_at)} {told}",) if late else (),
+            problems=(f"erasure: request {short(request.request_id)} of {format_to_second(request.requested_at)} {told}",) if late else (),
         )
 
 
@@ -267,7 +267,7 @@ def _deleted_obligations(s: Services, now: Instant) -> dict[TopicName, list[Obli
         if now < since:
             continue
         late = not holds and now - since > bound_us(s, policy_of_deleted(s, deletion), operation)
-        told = f"reclaim: the undo of plan {short(deletion.plan_id)} ended at {to_second(since)}, but the deleted topic still uses space"
+        told = f"reclaim: the undo of plan {short(deletion.plan_id)} ended at {format_to_second(since)}, but the deleted topic still uses space"
         found.setdefault(deletion.topic, []).append(
             Obligation(
                 kind="reclaim",

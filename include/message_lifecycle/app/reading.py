@@ -17,7 +17,7 @@ from message_lifecycle.model.rules import Rule, rule_holds
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.operations import expiry, message_cleaner
 from message_lifecycle.operations.compaction import recency_key
-from message_lifecycle.operations.limits import NONE_BEYOND, BeyondLimits, kept_in_group, newest, visible
+from message_lifecycle.operations.limits import NONE_BEYOND, BeyondLimits, kept_in_group, newest_messages, visible_messages
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
@@ -110,19 +110,19 @@ def read(
     progress = tuple(progress)
     shown: Iterator[Message]
     if compacted:
-        shown = visible(read_compacted(s, name, partition=partition, start=start, at=at), policy, at=None, since=since)
+        shown = visible_messages(read_compacted(s, name, partition=partition, start=start, at=at), policy, at=None, since=since)
     elif at is not None and policy.limits is not None and topic.partitions == 1 and policy.limits.scope != "key" and not progress:
         # With one partition, the order of messages is their rank. So one pass is enough, without counting the whole log first.
-        kept = kept_in_group(visible(s.reader.messages(name), policy, at=at), policy.limits)
+        kept = kept_in_group(visible_messages(s.reader.messages(name), policy, at=at), policy.limits)
         shown = iter(kept)
         if start or partition is not None or since is not None:
             here = (message for message in kept if message.offset >= start and partition in (None, message.partition))
-            shown = visible(here, policy, at=None, since=since)
+            shown = visible_messages(here, policy, at=None, since=since)
     else:
-        beyond = NONE_BEYOND if at is None else beyond_limits(s, s.reader.log(name), policy, at)
+        beyond = NONE_BEYOND if at is None else find_beyond_limits(s, s.reader.log(name), policy, at)
         stored = s.reader.messages(name, partition=partition, start=start)
-        shown = visible(stored, policy, at=at, progress=progress, since=since, beyond=beyond)
-    return shown if limit is None else newest(shown, limit)
+        shown = visible_messages(stored, policy, at=at, progress=progress, since=since, beyond=beyond)
+    return shown if limit is None else newest_messages(shown, limit)
 
 
 def check_limit(name: TopicName, limit: int | None) -> None:
@@ -131,10 +131,10 @@ def check_limit(name: TopicName, limit: int | None) -> None:
         raise InvalidSetting(where=f"a read of topic {name}", key="limit", value=limit, allowed="a whole number from 1")
 
 
-def beyond_limits(s: Services, log: LogState, policy: Policy, at: Instant) -> BeyondLimits:
+def find_beyond_limits(s: Services, log: LogState, policy: Policy, at: Instant) -> BeyondLimits:
     """Return the messages of the whole log beyond its limits by number and size at `at`. The store counts them as for a plan."""
     question = message_cleaner.shown(policy, at)
-    return NONE_BEYOND if question is None else BeyondLimits.of(s.reader.rows(log, question))
+    return NONE_BEYOND if question is None else BeyondLimits.from_answer(s.reader.rows(log, question))
 
 
 # Reading a topic through its compacted view: each key's latest message up to the horizon, then the log (CMP-6).
@@ -163,21 +163,21 @@ def read_compacted(
     """
     from message_lifecycle.app.services import policy_of
 
-    log, view = _pair(s, name)
+    log, view = _log_and_view(s, name)
     policy = policy_of(s, name)
-    rule = None if at is None else expiry.hidden(policy)
+    rule = None if at is None else expiry.hiding_rule(policy)
     later = partial(recency_key, by_event_time=policy.by_event_time)
     for each in sorted(log.end_offsets):
         if partition in (None, each):
-            messages = _of_partition(s, name, log, view, each, start)
+            messages = _messages_of_partition(s, name, log, view, each, start)
             yield from (
                 messages
                 if rule is None or at is None
-                else _alive(messages, _may_be_dead(s, name, log, view, each, policy), partial(_rule_holds, rule, at), later)
+                else _without_dead_messages(messages, _may_be_dead(s, name, log, view, each, policy), partial(_rule_holds, rule, at), later)
             )
 
 
-def _pair(s: Services, name: TopicName) -> tuple[LogState, ViewState | None]:
+def _log_and_view(s: Services, name: TopicName) -> tuple[LogState, ViewState | None]:
     """Return the log's state and the view's. The view is None if the topic was never compacted.
 
     The log is read first, so that the view has every message that was purged from the log.
@@ -205,7 +205,9 @@ def _horizon(view: ViewState | None, partition: int) -> int:
     return NOTHING if view is None else view.horizon(partition)
 
 
-def _of_partition(s: Services, name: TopicName, log: LogState, view: ViewState | None, partition: int, start: int) -> Iterator[Message]:
+def _messages_of_partition(
+    s: Services, name: TopicName, log: LogState, view: ViewState | None, partition: int, start: int
+) -> Iterator[Message]:
     horizon = _horizon(view, partition)
     if view is not None and start <= horizon:
         rows = s.stores.view.view_rows(name, view, partition=partition, start=start)
@@ -220,11 +222,11 @@ def _rule_holds(rule: Rule, at: Instant, message: Message) -> bool:
 def _may_be_dead(s: Services, name: TopicName, log: LogState, view: ViewState | None, partition: int, policy: Policy) -> Iterator[Message]:
     """Return messages that may be dead and have older messages of their key: past the horizon, and by event time also in the view."""
     if policy.by_event_time:
-        return _of_partition(s, name, log, view, partition, start=0)
+        return _messages_of_partition(s, name, log, view, partition, start=0)
     return s.reader.messages(name, at=log, after={} if view is None else view.horizons, partition=partition)
 
 
-def _alive(
+def _without_dead_messages(
     messages: Iterator[Message], judged: Iterator[Message], dead: Callable[[Message], bool], later: Callable[[Message], tuple[int, int]]
 ) -> Iterator[Message]:
     """Yield the messages without dead messages, and without older messages of a dead message's key."""

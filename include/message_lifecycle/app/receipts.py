@@ -41,7 +41,9 @@ def search(s: Services, plan: Plan, matches: KeyMatch, went: Mapping[str, Sequen
     eraser = eraser_of(s, plan.topic)
     if plan.changes:
         return eraser.erased_tables(plan, matches, went)
-    return [ErasedTable.searched(table) for table in eraser.find_key(plan.topic, matches, Policy.of_values(plan.policy), as_of=plan.as_of)]
+    return [
+        ErasedTable.searched(table) for table in eraser.find_key(plan.topic, matches, Policy.from_values(plan.policy), as_of=plan.as_of)
+    ]
 
 
 def eraser_of(s: Services, name: TopicName) -> Eraser:
@@ -85,7 +87,7 @@ def _record_of(s: Services, request: ErasureRequest, at: Instant, outcome: Outco
     return record if record.plan.erasure is not None and record.plan.erasure.request_id == request.request_id else None
 
 
-def gone_at(s: Services, request: ErasureRequest, name: TopicName) -> Instant | None:
+def keys_gone_since(s: Services, request: ErasureRequest, name: TopicName) -> Instant | None:
     """Return the time after which no written file contains a requested key, or None.
 
     A forbidden key cannot come in again, so the last erasure that removed it counts. If no erasure removed it, the first search that found
@@ -105,7 +107,7 @@ def describe_old_copies_of_topic(s: Services, name: TopicName, until: Instant) -
     try:
         return [*eraser_of(s, name).describe_old_copies(name, until), *archiving.describe_old_copies(s, name, until)]
     except UnknownTopic:
-        return ()  # a deleted topic: `erasures.unreached` reports it
+        return ()  # a deleted topic: `erasures.describe_unsearched_places` reports it
     except LifecycleError as error:
         return (f"{code_of(error)}: {error}",)
 
@@ -179,7 +181,7 @@ def verify(s: Services, request_id: str, *, key: bytes | None = None) -> list[st
     if key is not None:
         if not matches(key):
             return ["the receipt does not list this key; keys are compared byte by byte"]
-        matches = matches.of_key(key)
+        matches = matches.for_key(key)
     wrong: list[str] = []
     for topic in receipt.topics:
         plan = s.ledger.record(topic.plan_id).plan
@@ -190,10 +192,10 @@ def verify(s: Services, request_id: str, *, key: bytes | None = None) -> list[st
             # An archive that is not reached concerns this topic alone, so the other topics are still verified.
             topic_error = error if lost and isinstance(error, Unavailable) else error_of_one_topic(s, plan.topic, error)
             deleted = isinstance(topic_error, UnknownTopic)  # if a plan removed the topic for good, all its files are gone
-            wrong += _not_looked_into(s, plan) if deleted else [f"{plan.topic}: {topic_error.code}: {topic_error}"]
+            wrong += _describe_unsearched_tables(s, plan) if deleted else [f"{plan.topic}: {topic_error.code}: {topic_error}"]
             continue
         wrong += [f"{topic.topic}: {folder}, its archive, is not there or not reached, and was not looked into" for folder in lost]
-        at = gone_at(s, request, plan.topic) or topic.unreachable_at
+        at = keys_gone_since(s, request, plan.topic) or topic.unreachable_at
         wrong += [f"{topic.topic}: {place}" for place in describe_old_copies_of_topic(s, plan.topic, at)]
         former = archiving.former_holders(s, plan.topic, policy_of(s, plan.topic), matches)
         wrong += [f"{topic.topic}: the archive {folder}, which it used before, holds a requested key" for folder in former]
@@ -217,7 +219,7 @@ def _holds(topic: TopicReceipt, table: ErasedTable) -> str:
     return f"{topic.topic}: {table.files_found} of {table.files_searched} data files of the {table.table} hold a requested key"
 
 
-def _not_looked_into(s: Services, plan: Plan) -> list[str]:
+def _describe_unsearched_tables(s: Services, plan: Plan) -> list[str]:
     """A topic that was deleted since and whose tables are still there, in words: nothing is said to hold unseen."""
     return [
         f"{plan.topic}: deleted since by plan {topic.plan_id}, its tables were not looked into; `lifecycle undo` brings it back"

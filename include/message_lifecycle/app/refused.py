@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import no_quarantine
-from message_lifecycle.model.instants import to_second
+from message_lifecycle.model.instants import format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Obligation
 from message_lifecycle.model.outcome import RefusedBatch
@@ -21,13 +21,13 @@ def quarantine_of(s: Services, name: TopicName) -> QuarantineStore:
     return s.stores.quarantine
 
 
-def counts(s: Services, name: TopicName) -> Sequence[RefusedCount]:
+def count_refused_rows(s: Services, name: TopicName) -> Sequence[RefusedCount]:
     """Return the number of refused rows by batch, file and code. Raises UnknownTopic, NoQuarantine."""
     s.topics.describe(name)
     return quarantine_of(s, name).refused_counts(name)
 
 
-def rows(
+def read_refused_rows(
     s: Services, name: TopicName, *, batch: str | None = None, file: str | None = None, code: str | None = None, limit: int
 ) -> Sequence[RefusedRow]:
     """Return the first refused rows of that batch, file and code. Raises UnknownTopic, NoQuarantine."""
@@ -62,9 +62,7 @@ def obligations(s: Services, name: TopicName) -> Iterator[Obligation]:
     for batch in needing_a_person(s, name):
         how = "was refused whole" if not batch.rows else "was refused for more than half"
         to_do = f"replay, accept or mend it: lifecycle quarantine show {name} --batch {batch.batch_id}"
-        said = (
-            f"refused: batch {batch.batch_id} of {to_second(batch.ended_at)} {how} ({batch.refused:,} rows, {batch.rows:,} taken); {to_do}"
-        )
+        said = f"refused: batch {batch.batch_id} of {format_to_second(batch.ended_at)} {how} ({batch.refused:,} rows, {batch.rows:,} taken); {to_do}"
         yield Obligation(
             kind="refused",
             operation="quarantine",

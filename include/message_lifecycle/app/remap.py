@@ -130,13 +130,13 @@ def batches_to_remap(intake: Intake, name: TopicName, path: str, options: Ingest
         find_open_batch(intake, name, known)
         taken = intake.ledger.taken_batches(name, [file.path for file in known])
         batches = [batch for batch in taken if not batch.is_open and batch.mapping != options.mapping_text]
-        batches = checked(intake, name, known, batches)
+        batches = check_batches(intake, name, known, batches)
         if batches and not messages_in(intake, name, list(found), policy, options):
             raise remap_empty(name)
         return batches
 
 
-def checked(intake: Intake, name: TopicName, known: Sequence[SourceFile], batches: Sequence[TakenBatch]) -> list[TakenBatch]:
+def check_batches(intake: Intake, name: TopicName, known: Sequence[SourceFile], batches: Sequence[TakenBatch]) -> list[TakenBatch]:
     """Return the batches with the ranges of their messages. Raises RemapIncomplete, RemapUnknown."""
     there = {file.path: file.sha256 for file in known}
     replayed = tuple(replay_path(batch.batch_id, "") for batch in batches)

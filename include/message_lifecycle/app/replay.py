@@ -59,7 +59,7 @@ def replay_batch(intake: Intake, name: TopicName, replay: Replay, options: Inges
         known: list[SourceFile] = []
         for file, of_file in groupby(rows, key=lambda row: row.file):
             path = replay_path(replay.batch_id, file)
-            files[path], source = _written(Path(folder) / str(len(files)), path, list(of_file), replay, options.mapping.encoding)
+            files[path], source = _write_replay_file(Path(folder) / str(len(files)), path, list(of_file), replay, options.mapping.encoding)
             known.append(source)
         taken = take_known(intake, name, files, known, policy, options)
         intake.ledger.settle_batch(name, replay.batch_id, "replayed", by=replay.by, why=replay.why)
@@ -84,14 +84,14 @@ def _rows_to_take(intake: Intake, name: TopicName, batch_id: str) -> Sequence[Re
         raise nothing_to_replay(str(name), batch_id, "no row of it is in the quarantine")
     if len(found) > _MOST_ROWS:
         raise unreplayable_rows(f"batch {batch_id} has more than {_MOST_ROWS:,} refused rows", "mend its files and ingest them again")
-    taken = intake.ledger.taken_by(name, {row.file for row in found})
+    taken = intake.ledger.find_batches_of_files(name, {row.file for row in found})
     rows = [row for row in found if taken.get(row.file, batch_id) == batch_id]
     if not rows:
         raise nothing_to_replay(str(name), batch_id, "all its files came in mended")
     return sorted(rows, key=lambda row: (natural_order(row.file), row.position))
 
 
-def _written(place: Path, path: str, rows: Sequence[RefusedRow], replay: Replay, encoding: str) -> tuple[InputFile, SourceFile]:
+def _write_replay_file(place: Path, path: str, rows: Sequence[RefusedRow], replay: Replay, encoding: str) -> tuple[InputFile, SourceFile]:
     from message_lifecycle.sources.files import InputFile
 
     file = rows[0].file
@@ -106,7 +106,7 @@ def _written(place: Path, path: str, rows: Sequence[RefusedRow], replay: Replay,
         if kind == "csv" and replay.header is not None:
             content.write(replay.header.encode(encoding, "strict") + b"\n")
         for row in rows:
-            line = _line(row, encoding)
+            line = _replay_line(row, encoding)
             digest.update(len(line).to_bytes(8) + line)
             content.write(line + b"\n")
     size = place.stat().st_size
@@ -116,7 +116,7 @@ def _written(place: Path, path: str, rows: Sequence[RefusedRow], replay: Replay,
     )
 
 
-def _line(row: RefusedRow, encoding: str) -> bytes:
+def _replay_line(row: RefusedRow, encoding: str) -> bytes:
     if row.raw is None:
         raise unreplayable_rows(f"of {row.file}:{row.position} no raw text was kept", "mend the file and ingest it under another name")
     found = _bytes_of(row.raw)

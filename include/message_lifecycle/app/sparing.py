@@ -67,7 +67,7 @@ def facts_with_spared(s: Services, facts: Facts, view: ViewState | None = None) 
 
 def spared_of(s: Services, log: LogState, holds: Sequence[Hold]) -> tuple[Spared, ...]:
     """Return the messages of the log that must stay. A held key covers its messages at the log's snapshot."""
-    return tuple(spared for hold in holds for spared in _of_log(s, log, hold))
+    return tuple(spared for hold in holds for spared in _spared_in_log(s, log, hold))
 
 
 def spared_in_view(s: Services, log: LogState, view: ViewState, holds: Sequence[Hold]) -> tuple[Spared, ...]:
@@ -77,7 +77,7 @@ def spared_in_view(s: Services, log: LogState, view: ViewState, holds: Sequence[
         if isinstance(hold.what, HeldKey):
             found += (_spared(hold, partition, offset, offset) for partition, offset, _ in places_of_key(s, log.topic, view, hold.what))
         else:
-            found += _of_log(s, log, hold)
+            found += _spared_in_log(s, log, hold)
     return tuple(found)
 
 
@@ -106,7 +106,7 @@ def undone_detail(known: Undone) -> str:
     )
 
 
-def _of_log(s: Services, log: LogState, hold: Hold) -> Iterator[Spared]:
+def _spared_in_log(s: Services, log: LogState, hold: Hold) -> Iterator[Spared]:
     match hold.what:
         case HeldTopic():
             for partition in sorted(log.end_offsets):
@@ -128,7 +128,7 @@ def messages_held(s: Services, hold: Hold) -> int | None:
     None: the hold is on documents or on a deleted topic, whose messages nobody counts.
     """
     topic = find_topic(s, hold.topic)
-    if topic is None or topic.of_documents:
+    if topic is None or topic.has_documents:
         return None
     log = s.reader.log(hold.topic)
     if found := _rows_held(s, log, hold.what):
@@ -202,7 +202,7 @@ def find_at_risk(
         newer = _keys_with_newer(s, log, view, {copy.key for copy in alone if copy.key is not None}, as_of)
         alone = [copy for copy in alone if newer is None or copy.key in newer]
     ordered = sorted(alone, key=lambda copy: (copy.hold.hold_id, copy.partition, copy.offset))
-    return tuple(_held(list(group)) for _, group in groupby(ordered, key=lambda copy: (copy.hold.hold_id, copy.partition)))
+    return tuple(_held_copies(list(group)) for _, group in groupby(ordered, key=lambda copy: (copy.hold.hold_id, copy.partition)))
 
 
 def _copies(s: Services, name: TopicName, view: ViewState, hold: Hold) -> Iterator[Copy]:
@@ -237,7 +237,7 @@ def _keys_with_newer(s: Services, log: LogState, view: ViewState, keys: set[byte
     }
 
 
-def _held(copies: Sequence[Copy]) -> Held:
+def _held_copies(copies: Sequence[Copy]) -> Held:
     return Held(
         partition=copies[0].partition,
         first_base=copies[0].offset,
@@ -279,9 +279,9 @@ def count_messages_under_hold(s: Services, plan: Plan, staged: Staged, holds: Se
         return SparedOffsets(() if view is None else spared_in_view(s, log, view, holds))
 
     touched = sum(of_log.find_spared(run.partition, run.first_base, run.last_offset) is not None for run in plan.on_log.drop)
-    touched += sum(_among(of_log, rows) for rows in (*plan.on_log.mark, *staged.superseded))
-    touched += sum(_among(of_log, rows) for rows in plan.erased_of("log"))
-    touched += sum(_among(of_view(), rows) for rows in (*plan.from_view.mark, *plan.erased_of("view")))
+    touched += sum(_count_spared(of_log, rows) for rows in (*plan.on_log.mark, *staged.superseded))
+    touched += sum(_count_spared(of_log, rows) for rows in plan.erased_of("log"))
+    touched += sum(_count_spared(of_view(), rows) for rows in (*plan.from_view.mark, *plan.erased_of("view")))
     return touched + count_tables_under_hold(plan, holds)
 
 
@@ -290,7 +290,7 @@ def count_view_messages_under_hold(s: Services, plan: Plan, holds: Sequence[Hold
     view = s.view_of(plan.topic)
     if view is None:
         return 0
-    log, policy = replace(s.reader.log(plan.topic), snapshot_id=plan.requirements.snapshot_id), Policy.of_values(plan.policy)
+    log, policy = replace(s.reader.log(plan.topic), snapshot_id=plan.requirements.snapshot_id), Policy.from_values(plan.policy)
     tails = s.stores.view.tails(log, view.horizons, as_of=plan.as_of, latest_allowed_time=policy.latest_allowed_time(plan.as_of))
     return sum(held.rows for held in find_at_risk(s, log, view, tails, policy, as_of=plan.as_of, holds=holds))
 
@@ -300,7 +300,7 @@ def count_tables_under_hold(plan: Plan, holds: Sequence[Hold]) -> int:
     return sum(not isinstance(hold.what, HeldKey) for hold in holds) * len(plan.rewrites)
 
 
-def _among(spared: SparedOffsets, rows: Rows) -> int:
+def _count_spared(spared: SparedOffsets, rows: Rows) -> int:
     return sum(len(run) for _, held in spared.split(rows.partition, rows.offsets)[1] for run in parse_ranges_text(held))
 
 

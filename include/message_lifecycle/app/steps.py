@@ -31,14 +31,14 @@ from message_lifecycle.model.errors import (
     tables_missing,
     void_answer,
 )
-from message_lifecycle.model.instants import Instant, to_second
+from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, OutcomeName, PlanRecord, Published, Staged
 from message_lifecycle.model.people import person_of
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.plan_state import PLANNING, Decision, Event, Planner, PlanState, allows, not_ready
+from message_lifecycle.model.plan_state import PLANNING, Decision, Event, Planner, PlanState, allows_event, not_ready
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.verdict import Withheld, decide
+from message_lifecycle.operations.verdict import WithheldVerdict, decide
 
 REPLANS = 3
 """The most plans of one run. If the table changes under each of them, the run ends as `starved`."""
@@ -79,7 +79,7 @@ def plan(
         if earlier is not None and made.is_empty and decision in (Decision.BESIDE, Decision.REPLACE_OR_BESIDE):
             return conclude(s, made, earlier, run=run, requested_by=requested_by)
         if earlier is not None and decision is Decision.BESIDE:
-            raise OpenPlan(str(name), earlier.plan.plan_id, to_second(earlier.recorded_at))
+            raise OpenPlan(str(name), earlier.plan.plan_id, format_to_second(earlier.recorded_at))
         if not made.is_empty and _was_published(s, made.plan_id):
             raise commit_lost(made.plan_id)  # an equal plan after its own publish means that the commit was lost
         if earlier is not None and earlier.plan.plan_id != made.plan_id:
@@ -124,7 +124,7 @@ def _open_plan_error(open_plan: PlanRecord, same: bool) -> OpenPlan | Compaction
     plan = open_plan.plan
     if same and plan.is_beside:
         return CompactionRunning(str(plan.topic), plan.plan_id)
-    return OpenPlan(str(plan.topic), plan.plan_id, to_second(open_plan.recorded_at))
+    return OpenPlan(str(plan.topic), plan.plan_id, format_to_second(open_plan.recorded_at))
 
 
 def _requester(s: Services, plan: Plan) -> str | None:
@@ -168,7 +168,7 @@ def stage(s: Services, plan_id: str) -> Staged:
     plan = _open(s, plan_id).plan
     with _lock_for_staging(s, plan):
         record = _open(s, plan_id)
-        if record.staged is not None and (not allows(record.state, Event.STAGE) or _must_stay(s, record)):
+        if record.staged is not None and (not allows_event(record.state, Event.STAGE) or _must_stay(s, record)):
             return record.staged  # a second stage would differ from the judged one, and the ledger would refuse it
         staged = changes.stage_all(s, plan)
         try:
@@ -226,14 +226,14 @@ def mark(s: Services, plan_id: str) -> Staged:
     with s.ledger.lock(record.plan.topic):
         record, staged = _read_staged(s, plan_id)
         if staged.markers is None and not _must_stay(s, record):
-            staged = s.stores.log.mark(record.plan, staged, Policy.of_values(record.plan.policy))
+            staged = s.stores.log.mark(record.plan, staged, Policy.from_values(record.plan.policy))
             s.ledger.record_staged(staged)
     return staged
 
 
 def may_need_markers(s: Services, plan: Plan) -> bool:
     """Return True if the plan may require markers."""
-    return operation_of_plan(s, plan).marks and not plan.is_empty and Policy.of_values(plan.policy).marker_ttl_us is not None
+    return operation_of_plan(s, plan).marks and not plan.is_empty and Policy.from_values(plan.policy).marker_ttl_us is not None
 
 
 def gate(s: Services, plan_id: str) -> GateReport:
@@ -244,7 +244,7 @@ def gate(s: Services, plan_id: str) -> GateReport:
     record, staged = _read_staged(s, plan_id)
     if record.report is not None and _must_stay(s, record):
         return record.report
-    policy = Policy.of_values(record.plan.policy)
+    policy = Policy.from_values(record.plan.policy)
     sparing.require_known_holds(s, record.plan)
     if staged.markers is None and may_need_markers(s, record.plan):
         staged = mark(s, plan_id)  # another run has replaced the stage that this run had marked
@@ -285,7 +285,7 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
     record = s.ledger.record(plan_id)
     standing = None if record.report is None else record.report.gate_id
     by = person_of(by)
-    asks = granted and allows(record.state, Event.GRANT)
+    asks = granted and allows_event(record.state, Event.GRANT)
     # Only a question can be void: a plan that passed the gate may be published by now.
     if asks and not changes.is_committed(s, record.plan) and (why := changes.why_outdated(s, record.plan)):
         close(s, record.plan, "superseded", why)
@@ -306,7 +306,7 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
 def _stops(s: Services, record: PlanRecord, by: str, text: str) -> bool:
     """Close an open plan that waits for no answer, and return True. Return False if a question waits, or nothing can stop the plan any more."""
     plan_id, first = record.plan.plan_id, record.approval
-    if allows(record.state, Event.REFUSE) or (first is not None and not first.granted):
+    if allows_event(record.state, Event.REFUSE) or (first is not None and not first.granted):
         return False
     with s.ledger.lock(record.plan.topic):  # no run commits the plan meanwhile
         if s.ledger.record(plan_id).outcome is not None or changes.is_committed(s, record.plan) or changes.is_past_stopping(s, record.plan):
@@ -356,9 +356,9 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
         record.approval,
         asked_at=record.reported_at,
         now=s.ledger.now(),
-        approval_ttl_us=Policy.of_values(plan.policy).approval_ttl_us,
+        approval_ttl_us=Policy.from_values(plan.policy).approval_ttl_us,
     )
-    if isinstance(verdict, Withheld):
+    if isinstance(verdict, WithheldVerdict):
         if verdict.outcome == "needs_approval":
             return outcome_of(plan, "needs_approval", detail=verdict.reason)
         return close(s, plan, verdict.outcome, verdict.reason)

@@ -168,7 +168,7 @@ def update_latest_view(s: Services, name: TopicName) -> str | None:
 def update_views(s: Services, name: TopicName) -> None:
     """Update both SQL views of the topic after settings may have changed. Log errors, because an old view must not stop the caller."""
     with s.topics.look():
-        if s.topics.describe(name).of_documents:
+        if s.topics.describe(name).has_documents:
             return  # a topic of documents has no messages to read
         try:
             update_live_view(s, name)

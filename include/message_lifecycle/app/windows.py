@@ -31,7 +31,7 @@ def no_window(reason: str) -> BadInput:
     )
 
 
-def wider(interval: timedelta) -> timedelta:
+def backfill_window(interval: timedelta) -> timedelta:
     """Return a window of about a day for a backfill.
 
     The window is a whole number of intervals, so that it ends with an interval and gives the same result as that interval (P6).

@@ -281,7 +281,7 @@ def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Calla
 
 def json_file_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:  # noqa: ARG001  # it has no options
     """Scratch files in a folder of their own."""
-    from message_lifecycle.app.scenario import spoil
+    from message_lifecycle.app.scenario import corrupt_line
     from message_lifecycle.stores.json_file import JsonFiles
 
     folder = TemporaryDirectory(prefix="lifecycle-")
@@ -289,7 +289,7 @@ def json_file_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTI
     made = record_log_world(logs, server, folder.cleanup)
 
     def damage(name: TopicName, line: int, text: str) -> None:
-        spoil([logs.file(name)], line + 1, text)  # the first line is the log's head
+        corrupt_line([logs.file(name)], line + 1, text)  # the first line is the log's head
 
     return replace(made, damage=damage)
 
@@ -334,7 +334,7 @@ class _Clock:
 
 def rotating_file_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:
     """Scratch files in a folder of their own."""
-    from message_lifecycle.app.scenario import spoil
+    from message_lifecycle.app.scenario import corrupt_line
     from message_lifecycle.stores.rotating_file import MAX_BYTES, RotatingFiles
     from message_lifecycle.stores.rotating_manifest import read_manifest
 
@@ -344,7 +344,7 @@ def rotating_file_world(server: Mapping[str, Value], options: StoreOptions = NO_
 
     def damage(name: TopicName, line: int, text: str) -> None:
         of_topic = logs.folder(name)
-        spoil([of_topic / file for file in read_manifest(of_topic).files], line, text)
+        corrupt_line([of_topic / file for file in read_manifest(of_topic).files], line, text)
 
     return replace(made, damage=damage)
 

@@ -71,14 +71,14 @@ def compare(witnesses: LogIntegrity, ledger: Ledger, name: TopicName) -> None:
             if kept is not None:
                 raise LogStateLost(one.table, "the table says of no compaction, and the ledger knows up to where the view goes")
             continue
-        _agree(one, one.witness, kept)
+        _require_agreement(one, one.witness, kept)
         if one.witness.witnessed and (kept is None or kept.sequence_number < one.witness.sequence_number):
             newer.append(one.witness)
     if newer:
         ledger.record_log_witnesses(name, newer)
 
 
-def _agree(table: SeenTable, seen: LogWitness, kept: LogWitness | None) -> None:
+def _require_agreement(table: SeenTable, seen: LogWitness, kept: LogWitness | None) -> None:
     if kept is None:
         if not seen.in_history:
             raise LogStateLost(table.table, "another engine expired the snapshots that carry it, and the ledger does not know the table")
@@ -150,7 +150,7 @@ def missing_tables(s: Services, name: TopicName) -> tuple[MissingTable, ...]:
     if not missing:
         return ()
     deletions = s.ledger.published_since(name, _DELETION, published_after=Instant(0))
-    standing = deletions - s.ledger.undone_among(deletions)
+    standing = deletions - s.ledger.find_undone(deletions)
     deleted = {table.table_uuid for plan_id in standing for table in s.ledger.record(plan_id).plan.deleted_tables}
     return tuple(one for one in missing if one.table_uuid not in deleted)
 
@@ -168,14 +168,14 @@ def note_searched(s: Services, name: TopicName, searched: Iterable[str]) -> None
         s.ledger.record_missed_tables(missed)
 
 
-def back_since(s: Services, name: TopicName, searched_at: Instant) -> tuple[MissingTable, ...]:
+def tables_back_since(s: Services, name: TopicName, searched_at: Instant) -> tuple[MissingTable, ...]:
     """Return the tables next to the log that exist now, but that a search at this time or later has missed."""
     missed = {table_uuid: kind for table_uuid, (kind, at) in s.ledger.missed_tables(name).items() if searched_at <= at}
     there = s.witnesses.side_table_uuids(name).values() if missed and s.witnesses is not None else ()
     return tuple(MissingTable(kind=kind, table_uuid=table_uuid) for table_uuid, kind in missed.items() if table_uuid in there)
 
 
-def look(s: Services, name: TopicName) -> Repair:
+def inspect_topic(s: Services, name: TopicName) -> Repair:
     """Return the remaining state of a topic's log and view, and the changes that a repair would make."""
     if s.witnesses is None or name in s.backends:
         return Repair(topic=name, found=())
@@ -209,10 +209,10 @@ def repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback:
 
 def _repair(s: Services, name: TopicName, *, by: str, text: str, accept_rollback: bool, give_up_tables: bool) -> Repair:
     repaired, set_back, files = list[str](), list[tuple[str, int, int]](), list[str]()
-    first = look(s, name)
+    first = inspect_topic(s, name)
     # Compare again after each repair, because the comparison ends at the first wrong table, and may hide another.
     for _ in range(len(first.found)):
-        one = next((one for one in look(s, name).found if one.problem), None)
+        one = next((one for one in inspect_topic(s, name).found if one.problem), None)
         if one is None:
             break
         if one.rolled_back and not accept_rollback:

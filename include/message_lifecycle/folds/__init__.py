@@ -152,7 +152,7 @@ def fold_document(action: SnapshotDocument, fold: Fold, *, newest: int, stored: 
     return Folded(state=state)
 
 
-def proof(
+def find_fold_difference(
     action: SnapshotDocument,
     fold: Fold,
     *,

@@ -209,7 +209,7 @@ def _evaluate(declared: DeclaredCheck, evidence: Mapping[str, object]) -> Findin
     odd = next((value for value in known if not _value_fits(test, value)), None)
     if odd is not None:
         return not_evaluated(f"`{test.frame}.{test.column}` is {type(odd).__name__}")
-    return _of_column(declared, test, known, unknown=len(values) - len(known))
+    return _judge_column(declared, test, known, unknown=len(values) - len(known))
 
 
 def _rows(evidence: Mapping[str, object], frame: str) -> Rows | Finding:
@@ -234,7 +234,7 @@ def _value_fits(test: OfColumn, value: object) -> bool:
             assert_never(never)
 
 
-def _of_column(declared: DeclaredCheck, test: OfColumn, known: list[object], *, unknown: int) -> Finding:
+def _judge_column(declared: DeclaredCheck, test: OfColumn, known: list[object], *, unknown: int) -> Finding:
     match test:
         case AllValuesEqual():
             wrong = sum(value is not test.value for value in known)

@@ -106,10 +106,10 @@ def _validate(name: str, group: list[DeclaredCheck], frame: pa.Table | None) -> 
     findings = {declared.id: refusal for declared in group if (refusal := _refusal(name, declared, frame.schema))}
     judged = [declared for declared in group if declared.id not in findings]
     results = _results(dict.fromkeys(part for declared in judged for part in gx_expectations(declared.test)), frame)
-    return findings | {declared.id: _finding(declared, results, _named(declared.test, frame)) for declared in judged}
+    return findings | {declared.id: _finding(declared, results, _named_rows(declared.test, frame)) for declared in judged}
 
 
-def _named(test: Test, frame: pa.Table) -> tuple[str, ...]:
+def _named_rows(test: Test, frame: pa.Table) -> tuple[str, ...]:
     if not isinstance(test, RowCount) or test.named is None or test.named not in frame.column_names:
         return ()
     return tuple(str(name) for name in frame[test.named].slice(0, NAMED).to_pylist())

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select, bindparam, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.database import Clock, Database, Locks, Part, key_of, lock_row, put
+from message_lifecycle.ledger.database import Clock, Database, LedgerPart, Locks, key_of, lock_row, put
 from message_lifecycle.ledger.intake import Ingest, forget_ingest
 from message_lifecycle.ledger.plans import Plans
 from message_lifecycle.ledger.requests import Erasures, Holds, forget_undone
@@ -21,7 +21,7 @@ from message_lifecycle.ledger.schema import create, create_scratch, require_curr
 from message_lifecycle.ledger.topics import Documents, TopicState, forget_documents, forget_progress
 from message_lifecycle.ledger.witnesses import TableRecords
 from message_lifecycle.model.errors import LifecycleError, future_as_of, ledger_mismatch
-from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, to_second
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import OF_TOPIC
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # The records of intentions, in one SQL database (PostgreSQL in production, SQLite in unit tests).
 
 
-class Identity(Part):
+class Identity(LedgerPart):
     """The ledger's identity, its check against a table's history (LedgerMismatch), and its clock (CLK-1).
 
     Our commits write `uuid:sequence` into the table. The ledger keeps the newest sequence that it gave to each topic. A ledger restored
@@ -130,7 +130,7 @@ class Identity(Part):
         """Raise FutureAsOf if `as_of` is later than the ledger's clock + skew (CLK-1)."""
         now = self.now()
         if as_of > now + skew_us:
-            raise future_as_of(as_of=to_second(as_of), now=to_second(now), skew_seconds=skew_us // MICROS_PER_SECOND)
+            raise future_as_of(as_of=format_to_second(as_of), now=format_to_second(now), skew_seconds=skew_us // MICROS_PER_SECOND)
 
 
 def _identity(connection: Connection) -> tuple[str, int]:

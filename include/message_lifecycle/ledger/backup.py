@@ -73,13 +73,13 @@ def restore(database: Database, path: Path) -> Backup:
     with database.writing(alone=True) as connection:
         _make_empty(connection, database)
         connection.execute(delete(tables.meta))
-        for name, rows in portions(path):
-            add_rows(connection, _find(name, rows[0], path), rows)
+        for name, rows in read_portions(path):
+            add_rows(connection, _find_table(name, rows[0], path), rows)
             counts[name] = counts.get(name, 0) + len(rows)
     return Backup(heading=head, counts=counts)
 
 
-def _find(name: str, row: dict[str, object], path: Path) -> Table:
+def _find_table(name: str, row: dict[str, object], path: Path) -> Table:
     table = tables.metadata.tables.get(name)
     if table is None or {column.name for column in table.columns} != set(row):
         raise broken_backup(str(path), f"it holds {name} otherwise than a ledger of its version does")
@@ -166,7 +166,7 @@ def heading(path: Path) -> Heading:
     return Heading(**content)
 
 
-def portions(path: Path) -> Iterator[Portion]:
+def read_portions(path: Path) -> Iterator[Portion]:
     """Yield (table, rows), a few rows at a time.
 
     Raises BrokenBackup, possibly only at the end. The caller must then drop all earlier portions.

@@ -41,7 +41,7 @@ from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import invalid_ledger_url, ledger_unavailable
 from message_lifecycle.ledger.tables import FoundRow, Query
 from message_lifecycle.model.errors import TopicBusy, clock_skewed
-from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, from_datetime, to_second
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_to_second, from_datetime
 from message_lifecycle.model.names import TopicName
 
 Clock = Callable[[], Instant]
@@ -196,7 +196,7 @@ class Database:
             now = self.now(connection)
         last = host()  # the answer of a busy server takes its time
         if first > now + self._skew_us or last < now - self._skew_us:
-            raise clock_skewed(host=to_second(last), ledger=to_second(now), skew_seconds=self._skew_us // MICROS_PER_SECOND)
+            raise clock_skewed(host=format_to_second(last), ledger=format_to_second(now), skew_seconds=self._skew_us // MICROS_PER_SECOND)
 
     def close(self) -> None:
         self.engine.dispose()
@@ -332,7 +332,7 @@ def add_rows(connection: Connection, table: Table, rows: Sequence[dict[str, obje
         connection.execute(_insertion(table), rows[start : start + _ROWS_AT_ONCE])
 
 
-class Part:
+class LedgerPart:
     """One concern of the ledger. `ledger.Ledger` joins all parts over one database."""
 
     def __init__(self, database: Database) -> None:
@@ -414,7 +414,7 @@ def claim_topic(connection: Connection, topic: TopicName) -> None:
     lock_row(connection, tables.topics, topic=key_of(topic), last_sequence=0)
 
 
-class Locks(Part):
+class Locks(LedgerPart):
     """Locks that let one run at a time work on a topic.
 
     The lock only saves work. The fence in the commit makes runs safe. On PostgreSQL the lock belongs to a connection of its own, on SQLite
@@ -435,12 +435,18 @@ class Locks(Part):
             purpose: The name of the lock among the topic's locks. Empty: the lock of plans.
         """
         self._database.check_host_clock()
-        held = self._advisory if self._database.is_postgres else self._local if self._database.is_scratch else self._beside
+        held = (
+            self._lock_in_database
+            if self._database.is_postgres
+            else self._lock_in_process
+            if self._database.is_scratch
+            else self._lock_beside
+        )
         with held(topic, wait_seconds, purpose):
             yield
 
     @contextmanager
-    def _advisory(self, topic: TopicName, wait_seconds: float | None, purpose: str) -> Iterator[None]:
+    def _lock_in_database(self, topic: TopicName, wait_seconds: float | None, purpose: str) -> Iterator[None]:
         with self._database.answering():
             connection = self._database.engine.connect()
         try:
@@ -456,7 +462,7 @@ class Locks(Part):
             connection.close()
 
     @contextmanager
-    def _beside(self, topic: TopicName, wait_seconds: float | None, purpose: str) -> Iterator[None]:
+    def _lock_beside(self, topic: TopicName, wait_seconds: float | None, purpose: str) -> Iterator[None]:
         folder = Path(f"{self._database.place}.locks")
         folder.mkdir(mode=0o700, exist_ok=True)
         # The lock belongs to this open file alone, so it also works between threads.
@@ -471,7 +477,7 @@ class Locks(Part):
             os.close(descriptor)
 
     @contextmanager
-    def _local(self, topic: TopicName, wait_seconds: float | None, purpose: str) -> Iterator[None]:
+    def _lock_in_process(self, topic: TopicName, wait_seconds: float | None, purpose: str) -> Iterator[None]:
         lock = self._database.locks.setdefault(f"{key_of(topic)} {purpose}".strip(), Lock())
         if not lock.acquire(timeout=-1 if wait_seconds is None else wait_seconds):
             raise TopicBusy(str(topic))

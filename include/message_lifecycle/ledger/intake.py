@@ -16,10 +16,10 @@ from sqlalchemy import Connection, Table, delete, select, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, settings_from_json
-from message_lifecycle.ledger.database import Part, add_rows, claim_topic, key_of, next_event, put
+from message_lifecycle.ledger.database import LedgerPart, add_rows, claim_topic, key_of, next_event, put
 from message_lifecycle.ledger.tables import FoundRow
 from message_lifecycle.model.errors import batch_not_open, changed_file, open_batch, repeated_file, unknown_batch
-from message_lifecycle.model.instants import Instant, to_second
+from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Batch, RefusedBatch, SettledAs, SourceFile, TakenBatch
 from message_lifecycle.model.setting_list import Value
@@ -34,7 +34,7 @@ _ALL_DONE = select(_batches.c.topic, _batches.c.ended_at, _batches.c.rows).where
 _ALL_REFUSED = select(_batches).where(_batches.c.state == "done", _batches.c.quarantined > 0).order_by(_batches.c.event)
 
 
-class Ingest(Part):
+class Ingest(LedgerPart):
     """Batches. A batch is open, then done (the table has its commit) or abandoned (the table never gets its commit)."""
 
     def begin_batch(
@@ -64,7 +64,7 @@ class Ingest(Part):
             ChangedFile: A batch has ingested a file with other content.
             RepeatedFile: The batch names a file twice.
         """
-        wanted = _by_path(topic, files)
+        wanted = _files_by_path(topic, files)
         with self._database.writing() as connection:
             claim_topic(connection, topic)
             if instead_of is not None:
@@ -74,7 +74,7 @@ class Ingest(Part):
                 connection.execute(update(_batches).where(_batches.c.batch_id == batch_id).values(mapping=mapping))
                 return _files_of(connection, batch_id)
             _refuse_second(connection, topic)
-            fresh = _not_taken(connection, topic, wanted)
+            fresh = _files_to_ingest(connection, topic, wanted)
             if not fresh:
                 return ()
             if same is not None and same.state == "done":
@@ -106,23 +106,23 @@ class Ingest(Part):
 
     def changed_files(self, topic: TopicName, files: Iterable[SourceFile]) -> Sequence[SourceFile]:
         """Return the files that a batch has ingested with other content, in order of their path. Raises RepeatedFile."""
-        wanted = _by_path(topic, files)
+        wanted = _files_by_path(topic, files)
         with self._database.reading() as connection:
-            others = {row.path for row in _taken(connection, topic, wanted) if row.sha256 != wanted[row.path].sha256}
-            refused = [row for row in _in_table(connection, _refused, topic, wanted) if row.sha256 != wanted[row.path].sha256]
+            others = {row.path for row in _rows_of_batches(connection, topic, wanted) if row.sha256 != wanted[row.path].sha256}
+            refused = [row for row in _rows_in_table(connection, _refused, topic, wanted) if row.sha256 != wanted[row.path].sha256]
             others |= {row.path for row in refused if _is_replayed(connection, row.batch_id)}
             return tuple(wanted[path] for path in sorted(others))
 
-    def taken_by(self, topic: TopicName, paths: Iterable[str]) -> Mapping[str, str]:
+    def find_batches_of_files(self, topic: TopicName, paths: Iterable[str]) -> Mapping[str, str]:
         """Return, by path, the batch that ingested the file. Files that no batch has ingested are left out."""
         with self._database.reading() as connection:
-            return {row.path: row.batch_id for row in _in_table(connection, _files, topic, paths)}
+            return {row.path: row.batch_id for row in _rows_in_table(connection, _files, topic, paths)}
 
-    def refused_before(self, topic: TopicName, files: Iterable[SourceFile]) -> frozenset[str]:
+    def find_refused_files(self, topic: TopicName, files: Iterable[SourceFile]) -> frozenset[str]:
         """Return the paths of files that a batch refused whole and that have not changed since."""
-        wanted = _by_path(topic, files)
+        wanted = _files_by_path(topic, files)
         with self._database.reading() as connection:
-            found = _in_table(connection, _refused, topic, wanted)
+            found = _rows_in_table(connection, _refused, topic, wanted)
             return frozenset(row.path for row in found if row.sha256 == wanted[row.path].sha256)
 
     def open_batches(self, topic: TopicName) -> Sequence[Batch]:
@@ -146,7 +146,7 @@ class Ingest(Part):
         """
         wanted = list(paths)
         with self._database.reading() as connection:
-            ids = {row.batch_id for table in (_files, _refused) for row in _in_table(connection, table, topic, wanted)}
+            ids = {row.batch_id for table in (_files, _refused) for row in _rows_in_table(connection, table, topic, wanted)}
             for batch_id in sorted(ids):
                 of_replay = (_files.c.topic == key_of(topic)) & _files.c.path.startswith(replay_path(batch_id, ""), autoescape=True)
                 ids |= set(connection.execute(select(_files.c.batch_id).where(of_replay)).scalars())
@@ -343,7 +343,7 @@ def forget_ingest(connection: Connection, topic: TopicName) -> None:
         connection.execute(delete(table).where(table.c.topic == key_of(topic)))
 
 
-def _by_path(topic: TopicName, files: Iterable[SourceFile]) -> dict[str, SourceFile]:
+def _files_by_path(topic: TopicName, files: Iterable[SourceFile]) -> dict[str, SourceFile]:
     found: dict[str, SourceFile] = {}
     for file in files:
         if file.path in found:
@@ -365,27 +365,27 @@ def _refuse_second(connection: Connection, topic: TopicName) -> None:
     query = select(_batches).where(_batches.c.topic == key_of(topic), _batches.c.state == "open")
     other = connection.execute(query).first()
     if other is not None:
-        raise open_batch(str(topic), other.batch_id, to_second(other.begun_at))
+        raise open_batch(str(topic), other.batch_id, format_to_second(other.begun_at))
 
 
-def _not_taken(connection: Connection, topic: TopicName, wanted: dict[str, SourceFile]) -> tuple[SourceFile, ...]:
+def _files_to_ingest(connection: Connection, topic: TopicName, wanted: dict[str, SourceFile]) -> tuple[SourceFile, ...]:
     """Return the files to ingest, in order of their path. A refused file is among them if its content has changed. Raises ChangedFile."""
     taken = set()
-    for row in _in_table(connection, _refused, topic, wanted):
+    for row in _rows_in_table(connection, _refused, topic, wanted):
         if row.sha256 == wanted[row.path].sha256:
             taken.add(row.path)
         elif _is_replayed(connection, row.batch_id):
             raise changed_file(str(topic), row.path, row.batch_id)
-    for row in _taken(connection, topic, wanted):
+    for row in _rows_of_batches(connection, topic, wanted):
         if row.sha256 != wanted[row.path].sha256:
             raise changed_file(str(topic), row.path, row.batch_id)
         taken.add(row.path)
     return tuple(wanted[path] for path in sorted(wanted) if path not in taken)
 
 
-def _taken(connection: Connection, topic: TopicName, wanted: Iterable[str]) -> Iterator[FoundRow]:
+def _rows_of_batches(connection: Connection, topic: TopicName, wanted: Iterable[str]) -> Iterator[FoundRow]:
     """Yield the rows of batches with those paths, in order of their path."""
-    return _in_table(connection, _files, topic, wanted)
+    return _rows_in_table(connection, _files, topic, wanted)
 
 
 def _is_replayed(connection: Connection, batch_id: str) -> bool:
@@ -394,7 +394,7 @@ def _is_replayed(connection: Connection, batch_id: str) -> bool:
     return bool(found == "replayed")
 
 
-def _in_table(connection: Connection, table: Table, topic: TopicName, wanted: Iterable[str]) -> Iterator[FoundRow]:
+def _rows_in_table(connection: Connection, table: Table, topic: TopicName, wanted: Iterable[str]) -> Iterator[FoundRow]:
     paths = sorted(wanted)
     for start in range(0, len(paths), _NAMES_AT_ONCE):
         some = paths[start : start + _NAMES_AT_ONCE]

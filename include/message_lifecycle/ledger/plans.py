@@ -14,17 +14,17 @@ from sqlalchemy import Connection, Delete, Update, bindparam, func, select, upda
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import from_json, plan_from_json, plan_id_of, recorded_state, to_json
-from message_lifecycle.ledger.database import Part, add, add_rows, claim_topic, key_of, next_event, topic_of
+from message_lifecycle.ledger.database import LedgerPart, add, add_rows, claim_topic, key_of, next_event, topic_of
 from message_lifecycle.ledger.runs import link, newest_outcomes, write_outcome
 from message_lifecycle.ledger.tables import FoundRow, Query
 from message_lifecycle.model.errors import NotReady, OpenPlan, UnknownPlan, already_answered, ambiguous_plan, void_answer
-from message_lifecycle.model.instants import Instant, to_second
+from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, PlanRecord, PlanSummary, Staged
 from message_lifecycle.model.people import person_of
 from message_lifecycle.model.phrases import short
 from message_lifecycle.model.plan import Operation, Plan
-from message_lifecycle.model.plan_state import Event, PlanState, judged_as, next_state
+from message_lifecycle.model.plan_state import Event, PlanState, event_of_judgement, next_state
 
 _plans = tables.plans
 _PLAN_ID_LENGTH = 32
@@ -33,7 +33,7 @@ _PUBLISHED = ("published", "failed")
 _ALL_JUDGED = select(_plans.c.topic, _plans.c.plan_id).where(_plans.c.state != "closed", _plans.c.report.is_not(None))
 
 
-class Plans(Part):
+class Plans(LedgerPart):
     """Records of plans. A whole plan may have 8 MB, so `plans` and `waiting` read no plan's document."""
 
     def record(self, plan_id: str) -> PlanRecord:
@@ -206,14 +206,14 @@ class Plans(Part):
             NotReady: The plan is not at this step, or another run staged a change while the gate judged.
         """
         with self._database.writing() as connection:
-            judged = judged_as(report.judgement)
+            judged = event_of_judgement(report.judgement)
             row = _open(connection, report.plan_id, judged)
             text = to_json(report)
             if row.report == text:
                 return
             _require(row, judged)
             if from_json(Staged, row.staged) != staged:
-                raise NotReady(report.plan_id, _found(row), "the staged change that the gate has looked at")
+                raise NotReady(report.plan_id, _state_text(row), "the staged change that the gate has looked at")
             at = self._database.now(connection)
             _move(connection, row, judged, report=text, judgement=report.judgement, reported_at=at)
 
@@ -232,7 +232,7 @@ class Plans(Part):
             if row.approval is not None:
                 first = from_json(Approval, row.approval)
                 if (first.granted, first.by, first.text) != (approval.granted, approval.by, approval.text):
-                    raise already_answered(approval.plan_id, first.granted, first.by, to_second(first.at))
+                    raise already_answered(approval.plan_id, first.granted, first.by, format_to_second(first.at))
                 return first
             answered = Event.GRANT if approval.granted else Event.REFUSE
             _require(row, answered)
@@ -255,7 +255,7 @@ class Plans(Part):
             row = _lock_and_read(connection, staged.plan_id)
             _require(row, Event.PUBLISH)
             if (from_json(Staged, row.staged), from_json(GateReport, row.report)) != (staged, report):
-                raise NotReady(staged.plan_id, _found(row), "the staged change that was judged")
+                raise NotReady(staged.plan_id, _state_text(row), "the staged change that was judged")
             _move(connection, row, Event.PUBLISH)
 
     def record_committed(self, plan_id: str) -> None:
@@ -476,7 +476,7 @@ def _link(connection: Connection, run: str | None, plan: Plan, plan_id: str, *, 
 def _refuse_second(connection: Connection, topic: TopicName) -> None:
     other = connection.execute(_open_plan_of_topic(), {"of_topic": key_of(topic)}).first()
     if other is not None:
-        raise OpenPlan(str(topic), other.plan_id, to_second(other.recorded_at))
+        raise OpenPlan(str(topic), other.plan_id, format_to_second(other.recorded_at))
 
 
 def _lock_and_read(connection: Connection, plan_id: str) -> FoundRow:
@@ -495,13 +495,13 @@ def _open(connection: Connection, plan_id: str, event: Event) -> FoundRow:
     return row
 
 
-def _found(row: FoundRow) -> str:
+def _state_text(row: FoundRow) -> str:
     return f"closed ({row.outcome_name})" if row.state == PlanState.CLOSED else str(row.state)
 
 
 def _require(row: FoundRow, event: Event) -> PlanState:
     """Return the state after the event. Raises NotReady."""
-    return next_state(row.plan_id, recorded_state(row.state, row.judgement, row.approval), event, ended=_found(row))
+    return next_state(row.plan_id, recorded_state(row.state, row.judgement, row.approval), event, ended=_state_text(row))
 
 
 def _move(connection: Connection, row: FoundRow, event: Event, **values: object) -> None:
@@ -513,7 +513,7 @@ def _set(connection: Connection, row: FoundRow, **values: object) -> None:
     connection.execute(_update_plan(), {"of_plan": row.plan_id, **values})
 
 
-class Covered(NamedTuple):
+class CoveredOffsets(NamedTuple):
     """A span of offsets, both ends included. The action itself says which single messages it names."""
 
     partition: int
@@ -521,14 +521,14 @@ class Covered(NamedTuple):
     last_offset: int
 
 
-def ranges_of(plan: Plan) -> Iterator[Covered]:
+def ranges_of(plan: Plan) -> Iterator[CoveredOffsets]:
     """Yield the offsets that the plan's actions remove, so that `explain` finds the plan of an offset by an index.
 
     A span may come twice, if two files hold a message for different branches.
     """
     for run in plan.on_log.drop:
-        yield Covered(run.partition, run.first_base, run.last_offset)
+        yield CoveredOffsets(run.partition, run.first_base, run.last_offset)
     # Erased rows of documents have no offset in the log.
     erased = () if dict(plan.policy).get("fold") is not None else plan.erased_of("log")
     for rows in (*plan.on_log.mark, *erased):
-        yield Covered(rows.partition, rows.first_offset, rows.last_offset)
+        yield CoveredOffsets(rows.partition, rows.first_offset, rows.last_offset)

@@ -12,7 +12,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Table, bindparam, dele
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, corrupt_record, plan_id_of
-from message_lifecycle.ledger.database import Part, add_if_absent, add_rows, claim_topic, key_of, next_event, put, topic_of
+from message_lifecycle.ledger.database import LedgerPart, add_if_absent, add_rows, claim_topic, key_of, next_event, put, topic_of
 from message_lifecycle.ledger.tables import FoundRow, Query
 from message_lifecycle.model.change import Range, Undone
 from message_lifecycle.model.document import ACCEPTED_OWN
@@ -30,7 +30,7 @@ from message_lifecycle.model.errors import (
 )
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, What
 from message_lifecycle.model.in_values import InValues
-from message_lifecycle.model.instants import Instant, to_second
+from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.names import TopicName, words_of
 from message_lifecycle.model.people import person_of
 from message_lifecycle.model.plan import Operation
@@ -54,7 +54,7 @@ _PLANS_AT_ONCE = 1_000
 _ALL_UNDONE = select(_undone).order_by(_undone.c.undone_at, _undone.c.plan_id)
 
 
-class Holds(Part):
+class Holds(LedgerPart):
     """Holds and undone plans.
 
     A named person places and releases a hold once each, with a reason. A plan is undone once: the first finished undo counts. No plan
@@ -117,7 +117,7 @@ class Holds(Part):
                 word = {"released_by": by, "released_why": why, "released_at": self._database.now(connection), "held_key": None}
                 connection.execute(update(_holds).where(_holds.c.hold_id == found.hold_id).values(**word))
             elif (row.released_by, row.released_why) != (by, why):
-                raise hold_released(found.hold_id, row.released_by, to_second(Instant(row.released_at)))
+                raise hold_released(found.hold_id, row.released_by, format_to_second(Instant(row.released_at)))
         return self.hold(found.hold_id)
 
     def set_undone(self, topic: TopicName, plan_id: str, undone_by: str, ranges: Iterable[Range], *, instead_of: str | None = None) -> None:
@@ -164,7 +164,7 @@ class Holds(Part):
             row = _row(connection, plan_id)
             return None if row is None else str(row.undone_by)
 
-    def undone_among(self, plan_ids: Collection[str]) -> frozenset[str]:
+    def find_undone(self, plan_ids: Collection[str]) -> frozenset[str]:
         """Return the undone plans among these plans."""
         found = set[str]()
         wanted = sorted(set(plan_ids))
@@ -276,7 +276,7 @@ _STATE: tuple[tuple[Column[str], ColumnElement[bool] | None], ...] = (
 """Columns with a document's name, and the condition for rows about a document."""
 
 
-class Erasures(Part):
+class Erasures(LedgerPart):
     """Requests of erasure. Only the state of a request changes, and repeating a request changes nothing.
 
     An erasure of documents removes their clients, settings and owners from the ledger. Other records
@@ -363,14 +363,14 @@ class Erasures(Part):
         with self._database.writing() as connection:
             found = _find(connection, request_id)
             connection.execute(select(_erasures.c.request_id).where(_erasures.c.request_id == found.request_id).with_for_update())
-            receipt = made(_kept(connection, found))
+            receipt = made(_kept_text(connection, found))
             put(connection, _receipts, request_id=found.request_id, receipt=receipt, at=self._database.now(connection))
 
     def receipt(self, request_id: str) -> str:
         """Raises UnknownErasure, AmbiguousErasure, NoReceipt."""
         with self._database.reading() as connection:
             found = _find(connection, request_id)
-            kept = _kept(connection, found)
+            kept = _kept_text(connection, found)
         if kept is None:
             raise no_receipt(found.request_id, found.state)
         return kept
@@ -405,14 +405,14 @@ class Erasures(Part):
                 _tell_plan(connection, plan_id, names)
             of_topic = tables.outcomes.c.topic == key_of(topic)
             for event, text in connection.execute(select(tables.outcomes.c.event, tables.outcomes.c.outcome).where(of_topic)).all():
-                _put(connection, tables.outcomes, tables.outcomes.c.event == event, outcome=(text, names.replace_in_json(text)))
+                _update_changed(connection, tables.outcomes, tables.outcomes.c.event == event, outcome=(text, names.replace_in_json(text)))
             # An idle run's detail has the reason of each topic, and a preview's detail has its removals.
             idle = tables.runs.c.detail.contains(key_of(topic), autoescape=True)
             for run_id, text in connection.execute(select(tables.runs.c.run_id, tables.runs.c.detail).where(idle)).all():
-                _put(connection, tables.runs, tables.runs.c.run_id == run_id, detail=(text, names.replace_in_text(text)))
+                _update_changed(connection, tables.runs, tables.runs.c.run_id == run_id, detail=(text, names.replace_in_text(text)))
 
 
-def _kept(connection: Connection, request: ErasureRequest) -> str | None:
+def _kept_text(connection: Connection, request: ErasureRequest) -> str | None:
     kept: str | None = connection.execute(
         select(_receipts.c.receipt).where(_receipts.c.request_id == request.request_id)
     ).scalar_one_or_none()
@@ -508,7 +508,7 @@ def _forget_state(connection: Connection, topic: TopicName, names: _Names) -> No
     accepted, of_topic = tables.accepted_settings, [tables.accepted_settings.c.topic == key_of(topic)]
     for settings, word in connection.execute(select(accepted.c.settings, accepted.c.word).where(*of_topic)).all():
         said = None if word is None else names.replace_in_text(word)
-        _put(connection, accepted, *of_topic, settings=(settings, _accepted(settings, names)), word=(word, said))
+        _update_changed(connection, accepted, *of_topic, settings=(settings, _accepted(settings, names)), word=(word, said))
 
 
 def _accepted(text: str, names: _Names) -> str:
@@ -530,10 +530,10 @@ def _tell_plan(connection: Connection, plan_id: str, names: _Names) -> None:
         connection.execute(update(documents).where(documents.c.plan_id == plan_id).values(document=told, text_id=plan_id_of(told)))
     row = connection.execute(select(plans.c.staged, plans.c.report, plans.c.approval).where(plans.c.plan_id == plan_id)).one()
     texts = {column: (text, names.replace_in_json(text)) for column, text in row._mapping.items() if text is not None}
-    _put(connection, plans, plans.c.plan_id == plan_id, **texts)
+    _update_changed(connection, plans, plans.c.plan_id == plan_id, **texts)
 
 
-def _put(connection: Connection, table: Table, *where: ColumnElement[bool], **texts: tuple[str | None, str | None]) -> None:
+def _update_changed(connection: Connection, table: Table, *where: ColumnElement[bool], **texts: tuple[str | None, str | None]) -> None:
     """Update the columns whose text has changed, as (was, is)."""
     changed = {column: now for column, (was, now) in texts.items() if now != was}
     if changed:

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, exists, func, selec
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import from_json, recorded_state, to_json
-from message_lifecycle.ledger.database import Part, add, claim_topic, key_of, lock_row, next_event, topic_of
+from message_lifecycle.ledger.database import LedgerPart, add, claim_topic, key_of, lock_row, next_event, topic_of
 from message_lifecycle.ledger.tables import FoundRow, Query
 from message_lifecycle.model.errors import UnknownPlan
 from message_lifecycle.model.instants import Instant
@@ -26,7 +26,7 @@ _met = tables.run_topics
 _NO_PLAN = ""
 
 
-class Runs(Part):
+class Runs(LedgerPart):
     """Runs and the history of outcomes."""
 
     def link_run(self, run: str | None, plan_id: str) -> None:
@@ -152,18 +152,18 @@ class Runs(Part):
             query = query.where(outcomes.c.operation.in_(operations))
         if without:
             query = query.where(outcomes.c.operation.not_in(without))
-        return [_end(row) for row in self._rows(query)]
+        return [_read_end(row) for row in self._rows(query)]
 
     def newest(self, topic: TopicName) -> Mapping[str, Sequence[tuple[Instant, Outcome]]]:
         """Return the newest outcome of each name for each operation, newest first, with the time of its record."""
         found: dict[str, list[tuple[Instant, Outcome]]] = {}
         for row in self._newest(topic):
-            found.setdefault(row.operation, []).append(_end(row))
+            found.setdefault(row.operation, []).append(_read_end(row))
         return found
 
     def last(self, topic: TopicName, operations: Collection[Operation]) -> tuple[Instant, Outcome] | None:
         """Return the newest outcome of these operations, with the time of its record."""
-        return next((_end(row) for row in self._newest(topic) if row.operation in operations), None)
+        return next((_read_end(row) for row in self._newest(topic) if row.operation in operations), None)
 
     def has_published(self, topic: TopicName, operations: Collection[Operation]) -> bool:
         """Return True if a plan of these operations was ever published."""
@@ -173,7 +173,7 @@ class Runs(Part):
         return self._of_topic(newest_outcomes(one_topic=False), topic, one=newest_outcomes(one_topic=True))
 
 
-def _end(row: FoundRow) -> tuple[Instant, Outcome]:
+def _read_end(row: FoundRow) -> tuple[Instant, Outcome]:
     return Instant(row.recorded_at), from_json(Outcome, row.outcome)
 
 

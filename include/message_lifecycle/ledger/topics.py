@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, delete, select,
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, corrupt_record, pairs_from_json, settings_from_json, settings_to_json
-from message_lifecycle.ledger.database import Part, add_if_absent, claim_topic, key_of, lock_row, put, topic_of
+from message_lifecycle.ledger.database import LedgerPart, add_if_absent, claim_topic, key_of, lock_row, put, topic_of
 from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
 from message_lifecycle.model.errors import InvalidSetting, invalid_progress, invalid_server_seq, replica_progress, unknown_consumer
 from message_lifecycle.model.facts import Progress
@@ -40,7 +40,7 @@ def _all_settings(table: Table) -> Select[str, str]:
     return select(table.c.topic, table.c.settings)
 
 
-class TopicState(Part):
+class TopicState(LedgerPart):
     """Progress of readers, accepted settings, looks and due states.
 
     Progress is stored by topic, consumer and partition. A consumer's first commit registers it. A replica has the name `stream/topic`,
@@ -113,7 +113,7 @@ class TopicState(Part):
     def _refuse_replica(self, topic: TopicName, consumer: str) -> None:
         name = reader_name(consumer)
         with self._database.reading() as connection:
-            if connection.execute(select(_consumers.c.offset).where(*_is(topic, name))).first() is not None:
+            if connection.execute(select(_consumers.c.offset).where(*_is_topic_row(topic, name))).first() is not None:
                 raise replica_progress(str(topic), name)
 
     def remove(self, topic: TopicName, consumer: str) -> str:
@@ -123,7 +123,7 @@ class TopicState(Part):
         """
         name = reader_name(consumer)
         with self._database.writing() as connection:
-            gone = connection.execute(delete(_consumers).where(*_is(topic, name)))
+            gone = connection.execute(delete(_consumers).where(*_is_topic_row(topic, name)))
             if gone.rowcount == 0:
                 raise unknown_consumer(str(topic), name)
         return name
@@ -281,7 +281,7 @@ def forget_progress(connection: Connection, topic: TopicName) -> None:
     connection.execute(update(_consumers).where((_consumers.c.topic == key_of(topic)) | own).values(offset=_NOTHING_YET))
 
 
-def _is(topic: TopicName, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _is_topic_row(topic: TopicName, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return _consumers.c.topic == key_of(topic), _consumers.c.consumer == name
 
 
@@ -297,7 +297,7 @@ _LEVELS = ("user", "document")
 _ROWS_AT_ONCE = 500
 
 
-class Documents(Part):
+class Documents(LedgerPart):
     """Progress of clients and settings of documents. Every name of a document, client or user is normalised here (NAME-1)."""
 
     def synced(self, topic: TopicName, document: str | None = None) -> Sequence[Synced]:
@@ -329,7 +329,7 @@ class Documents(Part):
                 return add_if_absent(connection, _synced, **key, server_seq=to.server_seq, at=to.at)
             return connection.execute(update(_synced).filter_by(**key, **was).values(server_seq=to.server_seq, at=to.at)).rowcount > 0
 
-    def heard_of(self, topic: TopicName, document: str, client: str, at: Instant) -> bool:
+    def record_client_seen(self, topic: TopicName, document: str, client: str, at: Instant) -> bool:
         """Move the time of the client's row forward, because the client has asked for something (SNP-3). Its proved server_seq stays.
 
         Return True if the row had an older time. Raises InvalidName.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import select, update
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.database import Part, key_of, put
+from message_lifecycle.ledger.database import LedgerPart, key_of, put
 from message_lifecycle.ledger.tables import FoundRow
 from message_lifecycle.model.facts import LogWitness
 from message_lifecycle.model.instants import Instant
@@ -19,7 +19,7 @@ _EVERY = select(_kept)
 _beside = tables.tables_beside
 
 
-class TableRecords(Part):
+class TableRecords(LedgerPart):
     """The tables that hold a log and its compacted view, and the other tables of a topic."""
 
     def log_witness(self, table_uuid: str) -> LogWitness | None:

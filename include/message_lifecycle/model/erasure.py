@@ -42,7 +42,7 @@ TableKind = Literal["log", "view", "snapshots", "quarantine", "archive"]
 
 
 @dataclass(frozen=True, slots=True)
-class Traits:
+class TableTraits:
     """The properties of a kind of table."""
 
     kind: TableKind
@@ -62,13 +62,13 @@ class Traits:
 
 _LEDGER_FILES = "the ledger's database keeps deleted rows with the document's name in its files until VACUUM, and in its write-ahead log"
 _KINDS = (
-    Traits("log", "the log"),
-    Traits("view", "the compacted view", beside="compacted", of_log=True),
-    Traits("snapshots", "the documents' snapshots", beside="snapshots", remains=_LEDGER_FILES),
-    Traits("quarantine", "the quarantine", beside="quarantine", of_text=True),
-    Traits("archive", "the archive", by_setting=True),
+    TableTraits("log", "the log"),
+    TableTraits("view", "the compacted view", beside="compacted", of_log=True),
+    TableTraits("snapshots", "the documents' snapshots", beside="snapshots", remains=_LEDGER_FILES),
+    TableTraits("quarantine", "the quarantine", beside="quarantine", of_text=True),
+    TableTraits("archive", "the archive", by_setting=True),
 )
-TABLE_KINDS: Mapping[TableKind, Traits] = {traits.kind: traits for traits in _KINDS}
+TABLE_KINDS: Mapping[TableKind, TableTraits] = {traits.kind: traits for traits in _KINDS}
 """The traits of each kind of table. No other module compares the names of kinds."""
 RECEIPT_FORMAT = 2
 
@@ -156,7 +156,7 @@ class KeyMatch:
     marks: frozenset[str]
 
     @classmethod
-    def of(cls, secret: KeySecret, requested: Iterable[KeyDigests]) -> KeyMatch:
+    def for_requests(cls, secret: KeySecret, requested: Iterable[KeyDigests]) -> KeyMatch:
         """Return a match of all keys of all requests.
 
         Raises ErasureSecretChanged if another secret made a digest: such a digest would silently match nothing.
@@ -169,9 +169,9 @@ class KeyMatch:
         hashes = frozenset(bytes.fromhex(one.digest) for one in found)
         return cls(secret=secret, digests=hashes, marks=frozenset(one.mark for one in found))
 
-    def of_key(self, key: bytes) -> KeyMatch:
+    def for_key(self, key: bytes) -> KeyMatch:
         """Return a match of this key alone, by the same secret."""
-        return KeyMatch.of(self.secret, [self.secret.digests([key])])
+        return KeyMatch.for_requests(self.secret, [self.secret.digests([key])])
 
     def __call__(self, key: bytes | None) -> bool:
         """Return True if the key has one of the digests. A null key never matches."""

@@ -78,7 +78,7 @@ class Hold:
     released_why: str | None = None
 
     @property
-    def stands(self) -> bool:
+    def is_active(self) -> bool:
         return self.released_at is None
 
     @property
@@ -123,7 +123,7 @@ class SparedOffsets:
             of.setdefault(spared.partition, []).append(spared)
         # First and last offsets of disjoint runs, ascending, each with its hold or plan. Where several overlap, the run that began first
         # counts.
-        self._runs = {partition: _apart(entries) for partition, entries in of.items()}
+        self._runs = {partition: _merge_overlapping(entries) for partition, entries in of.items()}
 
     def __bool__(self) -> bool:
         return bool(self._runs)
@@ -162,7 +162,7 @@ class _Runs(NamedTuple):
     spared: list[Spared]
 
 
-def _apart(entries: Iterable[Spared]) -> _Runs:
+def _merge_overlapping(entries: Iterable[Spared]) -> _Runs:
     found = _Runs([], [], [])
     # An undone plan may spare a million runs. The runs share one value, so answers count them together.
     holders: dict[tuple[SparedBy, str, str], Spared] = {}
@@ -184,11 +184,11 @@ def spared_text(given: Iterable[Spared], ends: Mapping[int, int]) -> tuple[tuple
     """Return the spared offsets of a log with these ends, by partition as `ranges_text`. A plan stores this form."""
     everything = ((partition, runs_text([range(end)])) for partition, end in sorted(ends.items()) if end)
     offsets = SparedOffsets(given)
-    found = ((partition, _joined(text for _, text in offsets.split(partition, all_)[1])) for partition, all_ in everything)
+    found = ((partition, _join_texts(text for _, text in offsets.split(partition, all_)[1])) for partition, all_ in everything)
     return tuple((partition, text) for partition, text in found if text)
 
 
-def _joined(texts: Iterable[str]) -> str:
+def _join_texts(texts: Iterable[str]) -> str:
     """Merge adjacent runs, whatever hold or plan spares them."""
     joined: list[range] = []
     for run in sorted((run for text in texts for run in parse_ranges_text(text)), key=lambda run: run.start):

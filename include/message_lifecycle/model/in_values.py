@@ -40,20 +40,20 @@ class Needle:
                 found[form] = found.get(form, True) and len(key) < SHORT_BYTES
         return found
 
-    def is_in(self, content: bytes | None) -> bool:
+    def is_found_in(self, content: bytes | None) -> bool:
         """True if the content holds a key in one of its forms."""
         if content is None:
             return False
         return any(form in content and (not as_word or _is_word(form, content)) for form, as_word in self.forms.items())
 
     def is_in_text(self, text: str | None) -> bool:
-        """Do as `is_in` for a text of the quarantine, which may be bytes in base64."""
+        """Do as `is_found_in` for a text of the quarantine, which may be bytes in base64."""
         if text is None:
             return False
-        if self.is_in(text.encode("utf-8", "surrogateescape")):
+        if self.is_found_in(text.encode("utf-8", "surrogateescape")):
             return True
         try:
-            return text.startswith(BASE64) and self.is_in(base64.b64decode(text.removeprefix(BASE64)))
+            return text.startswith(BASE64) and self.is_found_in(base64.b64decode(text.removeprefix(BASE64)))
         except ValueError:
             return False
 
@@ -61,7 +61,9 @@ class Needle:
         """Return True if the value or a header of the message holds a key. A message under one of the keys never counts."""
         if message.key in self.keys:
             return False
-        return self.is_in(message.value) or any(self.is_in(name.encode()) or self.is_in(content) for name, content in message.headers)
+        return self.is_found_in(message.value) or any(
+            self.is_found_in(name.encode()) or self.is_found_in(content) for name, content in message.headers
+        )
 
 
 def _forms(key: bytes) -> Iterator[bytes]:
@@ -149,10 +151,10 @@ class InValues:
 
 def _topic(found: dict[str, object]) -> TopicValues:
     places: list[dict[str, object]] = found["places"]  # type: ignore[assignment]  # as `to_json` writes it
-    return TopicValues(**{**found, "places": tuple(_place(place) for place in places)})  # type: ignore[arg-type]  # as above
+    return TopicValues(**{**found, "places": tuple(_read_place(place) for place in places)})  # type: ignore[arg-type]  # as above
 
 
-def _place(found: dict[str, object]) -> ValuePlace:
+def _read_place(found: dict[str, object]) -> ValuePlace:
     names: list[str] = found["names"]  # type: ignore[assignment]  # as above
     return ValuePlace(**{**found, "names": tuple(names)})  # type: ignore[arg-type]  # as above
 
@@ -180,6 +182,6 @@ def places_of_messages(table: TableKind, found: Iterable[Message], *, is_live: b
     return [value_place(table, partition, some, live=len(some) if is_live else 0) for partition, some in sorted(offsets.items())]
 
 
-def of_topic(topic: str, places: Sequence[ValuePlace]) -> TopicValues:
+def topic_values(topic: str, places: Sequence[ValuePlace]) -> TopicValues:
     """Return the search of one topic with at most `MOST_PLACES` places."""
     return TopicValues(topic=topic, places=tuple(places[:MOST_PLACES]), more=max(0, len(places) - MOST_PLACES))

@@ -62,7 +62,7 @@ def from_datetime(moment: datetime) -> Instant:
     return Instant((aware - _EPOCH) // _MICROSECOND)
 
 
-def newest(times: Iterable[Instant | None]) -> Instant | None:
+def newest_known(times: Iterable[Instant | None]) -> Instant | None:
     """Return the latest time. None if there are no times or one is unknown: unknown keeps data (CLK-4)."""
     found = list(times)
     known = [time for time in found if time is not None]
@@ -83,7 +83,7 @@ def format_instant(instant: int | None) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def to_second(instant: int | None) -> str:
+def format_to_second(instant: int | None) -> str:
     """Return the instant for people: as `format_instant`, without the part below a second."""
     return format_instant(None if instant is None else instant - instant % MICROS_PER_SECOND)
 
@@ -107,7 +107,7 @@ def parse_duration(text: str) -> int | float | None:
     return whole + fraction / MICROS_PER_SECOND if fraction else whole
 
 
-def duration(seconds: int | float) -> str:
+def format_duration(seconds: int | float) -> str:
     """Return the duration as `parse_duration` reads it: `1d12h`, `30s`, `0s`."""
     whole, micros = divmod(round(seconds * MICROS_PER_SECOND), MICROS_PER_SECOND)
     parts = []
@@ -118,12 +118,12 @@ def duration(seconds: int | float) -> str:
     return "".join([*parts, f"{last}s"] if last != "0" or not parts else parts)
 
 
-def span(seconds: int | None) -> str:
+def format_span(seconds: int | None) -> str:
     """Return a duration for people, by its two largest units: `3d4h`."""
     if seconds is None:
         return "unknown"
     length = next((_UNITS[at + 1][1] for at, (_, length) in enumerate(_UNITS[:-1]) if seconds >= length), 1)
-    return duration(seconds - seconds % length)
+    return format_duration(seconds - seconds % length)
 
 
 # A message's own lifetime, which its publisher states in a header (TTL-1 to TTL-3).

@@ -259,7 +259,7 @@ def highest_offset(text: str) -> int:
     return int(text[text.rfind(",") + 1 :].rpartition("-")[2])
 
 
-def is_among(text: str, offset: int) -> bool:
+def is_offset_in_ranges(text: str, offset: int) -> bool:
     """Return whether a `ranges_text` names the offset. A binary search reads a few runs of a million."""
     low, high = 0, len(text)
     while low < high:
@@ -280,7 +280,7 @@ def join_ranges_texts(texts: Iterable[str]) -> str:
     """Return one `ranges_text` for several. Only texts that overlap are read run by run."""
     ordered = sorted(filter(None, texts), key=lowest_offset)
     if any(highest_offset(text) >= lowest_offset(following) for text, following in pairwise(ordered)):
-        return runs_text(_joined(run for text in ordered for run in parse_ranges_text(text)))
+        return runs_text(_merge_touching(run for text in ordered for run in parse_ranges_text(text)))
     parts: list[str] = []
     for text in ordered:
         if not parts or highest_offset(parts[-1]) + 1 < lowest_offset(text):
@@ -293,7 +293,7 @@ def join_ranges_texts(texts: Iterable[str]) -> str:
     return ",".join(parts)
 
 
-def _joined(runs: Iterable[range]) -> Iterator[range]:
+def _merge_touching(runs: Iterable[range]) -> Iterator[range]:
     """Return the runs in order, merged where they touch."""
     first = last = None
     for run in sorted(runs, key=lambda run: run.start):

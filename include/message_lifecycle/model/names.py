@@ -79,12 +79,12 @@ def words_of(text: str) -> Iterator[tuple[str, bool]]:
     Yields:
         Each run in order, with True if a normalised name may contain it.
     """
-    for is_name, run in groupby(text, key=_in_a_name):
+    for is_name, run in groupby(text, key=_is_allowed_cached):
         yield "".join(run), is_name
 
 
 @lru_cache(maxsize=4096)
-def _in_a_name(char: str) -> bool:
+def _is_allowed_cached(char: str) -> bool:
     return char not in _WHITE_SPACE and _allowed(char)
 
 

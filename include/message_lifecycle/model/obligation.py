@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from message_lifecycle.model.hold import SparedBy
-from message_lifecycle.model.instants import Instant, to_second
+from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.outcome import OutcomeName
 from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Held, Operation
@@ -137,20 +137,20 @@ def judge(
     problems, times = [], []
     is_overdue = bool(owed.amount) and since is not None and is_late(since)
     if is_overdue:
-        ran = "no run has ended yet" if last_run is None else f"the last run ended as {last_run[1]} at {to_second(last_run[0])}"
-        problems.append(f"{owed.kind}: {amount(owed.amount, owed.unit)} due since {to_second(since)}. {ran[0].upper()}{ran[1:]}")
+        ran = "no run has ended yet" if last_run is None else f"the last run ended as {last_run[1]} at {format_to_second(last_run[0])}"
+        problems.append(f"{owed.kind}: {amount(owed.amount, owed.unit)} due since {format_to_second(since)}. {ran[0].upper()}{ran[1:]}")
     for held in owed.held:
         held_since = since if held.overdue_since is None else held.overdue_since
         times += [] if held_since is None else [held_since]
         if held_since is not None and is_late(held_since) and not is_kept_by_person(held):
             problems.append(
-                f"{owed.kind}: {amount(held.rows, owed.unit)} due since {to_second(held_since)}, on hold ({held.holder}): {held.detail}"
+                f"{owed.kind}: {amount(held.rows, owed.unit)} due since {format_to_second(held_since)}, on hold ({held.holder}): {held.detail}"
             )
     if owed.by_setting and look.looked_at is None:
         problems.append(f"{owed.kind}: no run of {operation} has checked the topic yet")
     elif owed.by_setting and look.looked_at is not None and now - look.looked_at > bound_us:
         problems.append(
-            f"{owed.kind}: no run of {operation} since {to_second(look.looked_at)}. Check that its DAG is not paused, and that a scheduler runs"
+            f"{owed.kind}: no run of {operation} since {format_to_second(look.looked_at)}. Check that its DAG is not paused, and that a scheduler runs"
         )
     return Obligation(
         kind=owed.kind,

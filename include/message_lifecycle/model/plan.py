@@ -34,10 +34,10 @@ from message_lifecycle.model.change import (
 )
 from message_lifecycle.model.erasure import ErasureOf, TableKind
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Place, is_among, parse_ranges_text
+from message_lifecycle.model.message import Place, is_offset_in_ranges, parse_ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.reasons import RemovalReason
-from message_lifecycle.model.setting_list import Value, of_documents
+from message_lifecycle.model.setting_list import Value, settings_have_documents
 
 PLAN_FORMAT = 10
 """The format of a plan's text. From the first release on, a change of the format raises this number and keeps the older ones readable."""
@@ -378,7 +378,7 @@ class Plan:
                 return run
         marked: tuple[RemoveRows | EraseRows, ...] = (*self.on_log.mark, *self.erased_of("log"))
         for rows in marked:
-            if rows.partition == partition and is_among(rows.offsets, offset):
+            if rows.partition == partition and is_offset_in_ranges(rows.offsets, offset):
                 return rows
         return None
 
@@ -395,7 +395,7 @@ class Plan:
         """
         if self._by_kind.quarantine:
             return "rows"
-        return "changes" if self.of_documents or of_documents(dict(self.policy)) else "messages"
+        return "changes" if self.of_documents or settings_have_documents(dict(self.policy)) else "messages"
 
     @property
     def documents_back(self) -> tuple[RestoreDocument, ...]:

@@ -90,18 +90,18 @@ def state_of(word: str, judgement: str | None, granted: bool | None) -> PlanStat
     return PlanState.PASSED if judgement == "passed" else PlanState.BLOCKED
 
 
-def judged_as(judgement: str) -> Event:
+def event_of_judgement(judgement: str) -> Event:
     """Return the event of a gate's report."""
     return {"passed": Event.PASS, "needs_approval": Event.ASK, "blocked": Event.BLOCK}[judgement]
 
 
-def allows(state: PlanState, event: Event) -> bool:
+def allows_event(state: PlanState, event: Event) -> bool:
     return state in LIFE[event]
 
 
 def next_state(plan_id: str, state: PlanState, event: Event, *, ended: str | None = None) -> PlanState:
     """Return the state after the event. Raises NotReady if the event is not allowed in this state."""
-    if not allows(state, event):
+    if not allows_event(state, event):
         raise not_ready(plan_id, state, event, ended=ended)
     return LIFE[event][state]
 

@@ -21,7 +21,7 @@ SCOPES: tuple[Scope, ...] = ("topic", "partition", "key")
 
 
 @dataclass(frozen=True, slots=True)
-class After:
+class PeriodPassed:
     """Holds from `us` after the time in the column, that instant included. Never beyond the end of time, and never for an unknown time.
 
     Attributes:
@@ -33,42 +33,42 @@ class After:
 
 
 @dataclass(frozen=True, slots=True)
-class Never:
+class NeverExpires:
     """The message states that it never expires."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class TimeKnown:
     """The column holds a time."""
 
     column: TimeColumn
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class NotRule:
     """Negates a rule without a time, which holds always or never."""
 
-    rule: Never | Known | Either
+    rule: NeverExpires | TimeKnown | AnyOfRules
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class AnyOfRules:
     """Holds as soon as one rule holds."""
 
     rules: tuple[Rule, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
+class AllOfRules:
     """Holds as soon as every rule holds."""
 
     rules: tuple[Rule, ...]
 
 
-Rule = After | Never | Known | Not | Either | Both
+Rule = PeriodPassed | NeverExpires | TimeKnown | NotRule | AnyOfRules | AllOfRules
 
 
-class Aged(Protocol):
+class AgedMessage(Protocol):
     """The fields that rules read, in microseconds. None: unknown."""
 
     @property
@@ -81,21 +81,21 @@ class Aged(Protocol):
     def never(self) -> bool: ...
 
 
-def rule_holds_from(rule: Rule, message: Aged) -> Instant | None:
+def rule_holds_from(rule: Rule, message: AgedMessage) -> Instant | None:
     """Return the first instant at which the rule holds for the message. None if it never holds."""
     match rule:
-        case After(column, us):
-            time = _known(message, column)
+        case PeriodPassed(column, us):
+            time = _known_time(message, column)
             return None if time is None or time + us >= INT64_MAX else Instant(time + us)
-        case Never():
+        case NeverExpires():
             return ALWAYS if message.never else None
-        case Known(column):
-            return None if _known(message, column) is None else ALWAYS
-        case Not(inner):
+        case TimeKnown(column):
+            return None if _known_time(message, column) is None else ALWAYS
+        case NotRule(inner):
             return ALWAYS if rule_holds_from(inner, message) is None else None
-        case Either(rules):
+        case AnyOfRules(rules):
             return min((found for inner in rules if (found := rule_holds_from(inner, message)) is not None), default=None)
-        case Both(rules):
+        case AllOfRules(rules):
             begins = [rule_holds_from(inner, message) for inner in rules]
             known = [instant for instant in begins if instant is not None]
             return max(known, default=ALWAYS) if len(known) == len(begins) else None
@@ -103,7 +103,7 @@ def rule_holds_from(rule: Rule, message: Aged) -> Instant | None:
             assert_never(never)
 
 
-def _known(message: Aged, column: TimeColumn) -> Instant | None:
+def _known_time(message: AgedMessage, column: TimeColumn) -> Instant | None:
     """Return None for an unknown time.
 
     A zero from another writer is unknown, too (CLK-4), and so is the first instant, which engines store for unknown.
@@ -113,46 +113,46 @@ def _known(message: Aged, column: TimeColumn) -> Instant | None:
     return None if message.expires_at == INT64_MIN else message.expires_at
 
 
-def rule_holds(rule: Rule, message: Aged, as_of: Instant) -> bool:
+def rule_holds(rule: Rule, message: AgedMessage, as_of: Instant) -> bool:
     begins = rule_holds_from(rule, message)
     return begins is not None and begins <= as_of
 
 
-def predicate(rule: Rule, as_of: Instant) -> Callable[[Aged], bool]:
+def predicate(rule: Rule, as_of: Instant) -> Callable[[AgedMessage], bool]:
     """Return `rule_holds` at one instant as a function, for very many messages."""
     match rule:
-        case After(column, us):
-            return _after(column, min(as_of, INT64_MAX - 1) - us)
-        case Never():
+        case PeriodPassed(column, us):
+            return _period_passed(column, min(as_of, INT64_MAX - 1) - us)
+        case NeverExpires():
             return lambda message: bool(message.never)
-        case Known(column):
-            return lambda message: _known(message, column) is not None
-        case Not(inner):
+        case TimeKnown(column):
+            return lambda message: _known_time(message, column) is not None
+        case NotRule(inner):
             broken = predicate(inner, as_of)
             return lambda message: not broken(message)
-        case Either((alone,)) | Both((alone,)):
+        case AnyOfRules((alone,)) | AllOfRules((alone,)):
             return predicate(alone, as_of)
-        case Either(rules):
+        case AnyOfRules(rules):
             some = tuple(predicate(inner, as_of) for inner in rules)
             return lambda message: any(test(message) for test in some)
-        case Both(rules):
+        case AllOfRules(rules):
             every = tuple(predicate(inner, as_of) for inner in rules)
             return lambda message: all(test(message) for test in every)
         case never:
             assert_never(never)
 
 
-def _after(column: TimeColumn, latest: int) -> Callable[[Aged], bool]:
+def _period_passed(column: TimeColumn, latest: int) -> Callable[[AgedMessage], bool]:
     """Return a test: the time is known and not later than `latest`."""
     if column == "append_time":
 
-        def is_old(message: Aged) -> bool:
+        def is_old(message: AgedMessage) -> bool:
             time = message.append_time
             return time is not None and INT64_MIN != time <= latest and time != 0
 
         return is_old
 
-    def is_over(message: Aged) -> bool:
+    def is_over(message: AgedMessage) -> bool:
         time = message.expires_at
         return time is not None and INT64_MIN != time <= latest
 

@@ -453,14 +453,14 @@ SETTINGS: tuple[Setting, ...] = (
 )  # fmt: skip
 
 
-def of_documents(own: Mapping[str, object]) -> bool:
+def settings_have_documents(own: Mapping[str, object]) -> bool:
     """Return True if a topic with these own settings holds documents, not messages (SNP-10)."""
     return own.get("fold") is not None
 
 
 def check_messages(own: Mapping[str, object], name: TopicName) -> None:
     """Raise IsADocumentTopic unless the topic holds messages (SNP-10)."""
-    if of_documents(own):
+    if settings_have_documents(own):
         raise is_a_document_topic(str(name))
 
 

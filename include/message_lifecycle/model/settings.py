@@ -13,7 +13,7 @@ from functools import cache
 from typing import Literal
 
 from message_lifecycle.model.errors import InvalidSetting
-from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, duration, seconds
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_duration, seconds
 from message_lifecycle.model.rules import SCOPES, Limits
 from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS as DOCUMENT_SETTINGS
 from message_lifecycle.model.setting_list import OWN_SETTINGS as OWN_SETTINGS
@@ -23,7 +23,7 @@ from message_lifecycle.model.setting_list import U32_MAX as U32_MAX
 from message_lifecycle.model.setting_list import U63_MAX as U63_MAX
 from message_lifecycle.model.setting_list import Setting as Setting
 from message_lifecycle.model.setting_list import Value as Value
-from message_lifecycle.model.setting_list import of_documents
+from message_lifecycle.model.setting_list import settings_have_documents
 
 Origin = Literal["topic", "server file", "built in"]
 
@@ -55,7 +55,7 @@ class Policy:
         object.__setattr__(self, "_by_name", dict(self.settings))
 
     @classmethod
-    def of_values(cls, values: Iterable[tuple[str, Value | None]]) -> Policy:
+    def from_values(cls, values: Iterable[tuple[str, Value | None]]) -> Policy:
         """Rebuild the policy of a plan. A setting that was unknown then had its default."""
         return cls(settings=tuple((name, ResolvedSetting(value=value, origin="topic")) for name, value in values))
 
@@ -204,9 +204,9 @@ class Policy:
         return str(self["archive_to"]) if self["on_remove"] == "archive" else None
 
     @property
-    def of_documents(self) -> bool:
+    def has_documents(self) -> bool:
         """True if the topic holds documents, not messages."""
-        return of_documents(self.values)
+        return settings_have_documents(self.values)
 
     @property
     def fold(self) -> str | None:
@@ -318,7 +318,7 @@ class Policy:
         )
 
 
-def from_to(name: str, before: Mapping[str, Value | None], after: Mapping[str, Value | None]) -> str:
+def changed_setting_text(name: str, before: Mapping[str, Value | None], after: Mapping[str, Value | None]) -> str:
     """Return a changed setting for people: `message_expiry from 2,592,000 s = 30 d to 86,400 s = 1 d`. A missing value is the default."""
     setting = BY_NAME.get(name)
     if setting is None:
@@ -342,7 +342,7 @@ def typed_text(value: Value, unit: str) -> str:
     """Return the value of a setting with this unit as a person types it."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value).lower() if isinstance(value, bool) else str(value)
-    return duration(value) if unit == "seconds" else str(value)
+    return format_duration(value) if unit == "seconds" else str(value)
 
 
 def value_text(value: Value | None, unit: str) -> str:
@@ -354,13 +354,13 @@ def value_text(value: Value | None, unit: str) -> str:
     # A setting with decimals stores whole numbers as floats.
     value = int(value) if value == int(value) else value
     if unit == "seconds" and value:
-        return f"{duration(value)} ({value:,} s)" if value >= _MINUTE else duration(value)
+        return f"{format_duration(value)} ({value:,} s)" if value >= _MINUTE else format_duration(value)
     if unit == "bytes" and value:
-        return f"{value:,} B = {size(int(value))}"
+        return f"{value:,} B = {format_size(int(value))}"
     return f"{value:,}{f' {unit}' if unit else ''}"
 
 
-def size(value: int | None) -> str:
+def format_size(value: int | None) -> str:
     """Return bytes for people. An unknown size is `unknown`, never 0."""
     if value is None:
         return "unknown"
@@ -444,7 +444,7 @@ def resolve(*, topic: Mapping[str, Value], server: Mapping[str, Value]) -> Polic
 
     `Setting.when_made` settings ignore the server file here, because a topic stores its own value when it is made.
     """
-    found = dict(_built_in())
+    found = dict(_default_settings())
     for name in server.keys() & found.keys():
         if not BY_NAME[name].when_made:
             found[name] = ResolvedSetting(value=server[name], origin="server file")
@@ -455,5 +455,5 @@ def resolve(*, topic: Mapping[str, Value], server: Mapping[str, Value]) -> Polic
 
 
 @cache
-def _built_in() -> tuple[tuple[str, ResolvedSetting], ...]:
+def _default_settings() -> tuple[tuple[str, ResolvedSetting], ...]:
     return tuple((setting.name, ResolvedSetting(value=setting.default, origin="built in")) for setting in SETTINGS)

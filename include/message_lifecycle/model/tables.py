@@ -263,7 +263,7 @@ class RefusedCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CameBack:
+class RestoredQuarantineRows:
     """Rows that an undo has restored to the quarantine (DEL-7)."""
 
     times: tuple[tuple[int, int], ...]

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from message_lifecycle.model.errors import InvalidSetting, unsupported_limit
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS, Value, of_documents
+from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS, Value, settings_have_documents
 from message_lifecycle.model.settings import BY_NAME, Policy, resolve, topic_changes, topic_settings
 
 # Rules for a topic's settings, when the topic is made and when it is altered (MRK-6, MSG-5).
@@ -50,7 +50,7 @@ def values_stored_at_creation(server: Mapping[str, Value], own: Mapping[str, Val
 
     A mirror gets none, because it has its origin's segments. A topic of documents gets none either.
     """
-    if of_documents(own) or role_of(own) == "mirror":
+    if settings_have_documents(own) or role_of(own) == "mirror":
         return {}
     return {name: value for name, value in server.items() if BY_NAME[name].when_made and name not in own}
 
@@ -61,7 +61,9 @@ def altered_settings(before: Mapping[str, Value], given: Mapping[str, object], *
     for name, rule in _FIXED.items():
         if name in changes and changes[name] != before.get(name):
             raise InvalidSetting(where=where, key=name, value=changes[name], allowed=f"as the topic was made: it is fixed then ({rule})")
-    if not of_documents(before) and (found := [name for name in changes if name in DOCUMENT_SETTINGS and changes[name] is not None]):
+    if not settings_have_documents(before) and (
+        found := [name for name in changes if name in DOCUMENT_SETTINGS and changes[name] is not None]
+    ):
         allowed = "unset: the topic was made for messages (SNP-10)"
         raise InvalidSetting(where=where, key=found[0], value=changes[found[0]], allowed=allowed)
     if before.get("allow_msg_ttl") and "allow_msg_ttl" in changes and not changes["allow_msg_ttl"]:
@@ -118,7 +120,7 @@ def _with_implied(settings: dict[str, Value], where: str) -> dict[str, Value]:
 
 def check_documents(effective: Policy, *, where: str) -> None:
     """Check the combination of document settings at any level (SNP-5). A topic of messages passes. Raises InvalidSetting."""
-    if effective.of_documents and effective.purges_changes and effective.snapshot_interval < effective.snapshot_threshold:
+    if effective.has_documents and effective.purges_changes and effective.snapshot_interval < effective.snapshot_threshold:
         raise InvalidSetting(
             where=where,
             key="snapshot_interval",
@@ -157,7 +159,7 @@ def _check_documents(settings: Mapping[str, Value], where: str) -> None:
 
 
 def _check(settings: Mapping[str, Value], where: str) -> None:
-    if of_documents(settings):
+    if settings_have_documents(settings):
         _check_documents(settings, where)
         return
     if (settings.get("on_remove") == "archive") is not ("archive_to" in settings):

@@ -16,8 +16,8 @@ from message_lifecycle.model.instants import (
     Instant,
     InvalidTtl,
     OwnTtl,
-    duration,
     expires_at,
+    format_duration,
     parse_ttl,
     seconds,
     ttl_header,
@@ -124,7 +124,7 @@ MOST_OPENED = 10_000
 """The most segments that one batch may open before the span of its segments doubles. In a table each segment is a file."""
 
 
-def spans(max_us: int) -> Iterator[int]:
+def double_spans(max_us: int) -> Iterator[int]:
     """Yield spans of a segment for one batch, in microseconds: the setting, then twice as long and so on, up to the longest setting.
 
     The first span with at most MOST_OPENED segments counts (EXP-3). 0: times end no segment.
@@ -136,9 +136,9 @@ def spans(max_us: int) -> Iterator[int]:
     yield min(max_us, longest)
 
 
-def by_span(policy: Policy) -> Iterator[Policy]:
-    """Yield the policy with each of its `spans`."""
-    for max_us in spans(policy.segment_max_us):
+def policies_by_span(policy: Policy) -> Iterator[Policy]:
+    """Yield the policy with each of its `double_spans`."""
+    for max_us in double_spans(policy.segment_max_us):
         yield policy if max_us == policy.segment_max_us else policy.with_narrower({"segment_max_seconds": max_us // MICROS_PER_SECOND})
 
 
@@ -150,7 +150,7 @@ def opens_too_many(places: Iterable[tuple[int, int]]) -> bool:
 def span_doubled(seconds: int) -> str:
     """Return the warning about a batch that would have opened too many segments (EXP-3)."""
     return (
-        f"segments span up to {duration(seconds)} here: by the topic's segment_max_seconds this batch alone would have opened "
+        f"segments span up to {format_duration(seconds)} here: by the topic's segment_max_seconds this batch alone would have opened "
         f"more than {MOST_OPENED:,}"
     )
 

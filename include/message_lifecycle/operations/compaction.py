@@ -17,7 +17,7 @@ from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, is_d
 from message_lifecycle.model.message import NOTHING, Message, Tail, ViewRow, ViewState, is_marker
 from message_lifecycle.model.plan import Bound, Expected, Held, Holder, Plan, Selection, ViewRequirements
 from message_lifecycle.model.reasons import ViewReason
-from message_lifecycle.model.rules import Either, Rule, rule_holds
+from message_lifecycle.model.rules import AnyOfRules, Rule, rule_holds
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import ACTS_ON_VIEW, Policy
 from message_lifecycle.operations import expiry
@@ -105,7 +105,7 @@ def settings_hash_after(plan: Plan, judged: Iterable[str]) -> str:
         plan: The plan that changes the view.
         judged: The hashes of the settings that judged the messages before. Empty for a compaction, which judges every message itself.
     """
-    now = Policy.of_values(plan.policy).view_hash
+    now = Policy.from_values(plan.policy).view_hash
     return now if all(earlier == now for earlier in judged) else ""
 
 
@@ -265,7 +265,7 @@ class CompactionRules:
     @property
     def dead(self) -> Rule:
         """True for a message if one of the ages holds."""
-        return Either(tuple(rule for _, rule in self.ages))
+        return AnyOfRules(tuple(rule for _, rule in self.ages))
 
 
 @dataclass(slots=True, kw_only=True)

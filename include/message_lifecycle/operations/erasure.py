@@ -23,7 +23,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Expected, Plan, Requirements
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.planning import empty_plan, on_view
+from message_lifecycle.operations.planning import empty_plan, view_requirements
 
 
 def plan(
@@ -64,7 +64,7 @@ def plan(
         ),
         warnings=() if concerned else ("no file of the topic's tables holds a requested key; keys are compared byte by byte",),
         asks=tuple(_question(table, keys) for table in chosen),
-        view=None if view is None or view not in chosen else on_view(view),
+        view=None if view is None or view not in chosen else view_requirements(view),
         erasure=request,
     )
 
@@ -120,7 +120,7 @@ def is_only_inside(record: bytes, needle: Needle) -> bool:
 def tells_key(record: bytes, matches: Matches) -> bool:
     """Return True if a part of the record is one of the keys, plain or in base64. A record may be base64 as a whole."""
     seen = set[bytes]()
-    for part in chain(_parts(record), *map(_parts, _in_base64(record))):
+    for part in chain(_parts(record), *map(_parts, _texts_in_base64(record))):
         if part not in seen:
             seen.add(part)
             if matches(part):
@@ -128,7 +128,7 @@ def tells_key(record: bytes, matches: Matches) -> bool:
     return False
 
 
-def _in_base64(record: bytes) -> Iterator[bytes]:
+def _texts_in_base64(record: bytes) -> Iterator[bytes]:
     if record.startswith(_WHOLE):
         with suppress(binascii.Error):
             yield base64.b64decode(b"".join(record.removeprefix(_WHOLE).split()), validate=True)
@@ -139,45 +139,45 @@ def _parts(record: bytes) -> Iterator[bytes]:
         # A field that comes twice counts twice, and a number is what is written.
         found = json.loads(record, object_pairs_hook=list, parse_int=str, parse_float=str, parse_constant=str)
     except (ValueError, RecursionError):
-        yield from _of_text(record)
+        yield from _texts_in_text(record)
     else:
-        yield from _of_json(found)
+        yield from _texts_in_json(found)
 
 
-def _of_json(value: object) -> Iterator[bytes]:
+def _texts_in_json(value: object) -> Iterator[bytes]:
     left = [value]
     while left:
         match left.pop():
             case str(text):
-                yield from _spelled(text.encode("utf-8", "surrogatepass"))
+                yield from _possible_spellings(text.encode("utf-8", "surrogatepass"))
             case list(contents) | tuple(contents):
                 left += contents
             case _:
                 pass  # true, false and null
 
 
-def _of_text(record: bytes) -> Iterator[bytes]:
-    yield from _spelled(record)
-    yield from _spelled(record.strip())
+def _texts_in_text(record: bytes) -> Iterator[bytes]:
+    yield from _possible_spellings(record)
+    yield from _possible_spellings(record.strip())
     for quoted in _QUOTED.findall(record):
-        yield from _spelled(quoted)
+        yield from _possible_spellings(quoted)
         try:
-            yield from _spelled(json.loads(b'"' + quoted + b'"').encode("utf-8", "surrogatepass"))
+            yield from _possible_spellings(json.loads(b'"' + quoted + b'"').encode("utf-8", "surrogatepass"))
         except ValueError:
             continue  # torn within an escape: as it stands it was tried above
     for field in _FIELD.findall(record):
-        yield from _spelled(field)
-        yield from _spelled(field.strip())
-        yield from _spelled(field.strip().strip(b"\"'"))
+        yield from _possible_spellings(field)
+        yield from _possible_spellings(field.strip())
+        yield from _possible_spellings(field.strip().strip(b"\"'"))
     for word in _WORD.findall(record):
-        yield from _spelled(word)
+        yield from _possible_spellings(word)
     if len(record) <= WHOLE_SEARCH_BYTES:
         for start in range(len(record)):
             for end in range(start + 1, len(record) + 1):
                 yield record[start:end]
 
 
-def _spelled(text: bytes) -> Iterator[bytes]:
+def _possible_spellings(text: bytes) -> Iterator[bytes]:
     """Return the text, and its content if it is base64 of any form: a damaged line may lack padding."""
     yield text
     plain = b"".join(text.split()).rstrip(b"=").translate(_STANDARD)

@@ -10,14 +10,22 @@ from message_lifecycle.model import reasons
 from message_lifecycle.model.change import RemoveFromView, RemoveRows, non_empty
 from message_lifecycle.model.facts import READERS, Facts, LogState, PinOverride, Progress, ReaderKind, Segment
 from message_lifecycle.model.hold import SparedOffsets
-from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, deadline, duration, newest, to_second
+from message_lifecycle.model.instants import (
+    INT64_MAX,
+    MICROS_PER_SECOND,
+    Instant,
+    deadline,
+    format_duration,
+    format_to_second,
+    newest_known,
+)
 from message_lifecycle.model.message import NOTHING, DueRows, OlderRows, RowAnswer, ViewState, offsets_of, parse_ranges_text, ranges_text
 from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Bound, Holder, Plan
 from message_lifecycle.model.reasons import AgeReason
-from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
+from message_lifecycle.model.rules import AllOfRules, AnyOfRules, NeverExpires, NotRule, PeriodPassed, Rule, TimeKnown
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.planning import on_view
+from message_lifecycle.operations.planning import view_requirements
 
 # The readers that still need a topic's messages: consumers, replicas and compaction (EXP-6, TTL-6, CMP-9).
 
@@ -93,7 +101,7 @@ def topic_readers(consumers: Iterable[Progress], policy: Policy, as_of: Instant)
 
 def silent_at(progress: Iterable[Progress], policy: Policy) -> Instant | None:
     """Return when a reader stops pinning: its newest commit in any partition counts. None: never, because its time is unknown."""
-    return newest(one.silent_at(policy.consumer_expiry_us) for one in progress)
+    return newest_known(one.silent_at(policy.consumer_expiry_us) for one in progress)
 
 
 # The way out when compaction has stopped: past `max_compaction_lag` the cleaner no longer waits for it (CMP-9).
@@ -103,7 +111,7 @@ def silent_at(progress: Iterable[Progress], policy: Policy) -> Instant | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingMessages:
     """Messages that still wait for compaction, by partition.
 
     Otherwise they would leave before an older message of their key, which readers would then see again. Or a limit other than age would
@@ -115,12 +123,12 @@ class Waiting:
     rows: Mapping[int, frozenset[int]] = field(default_factory=dict)
     """Single messages."""
 
-    def __or__(self, more: Waiting) -> Waiting:
+    def __or__(self, more: WaitingMessages) -> WaitingMessages:
         rows = {
             partition: self.rows.get(partition, frozenset()) | more.rows.get(partition, frozenset())
             for partition in {*self.rows, *more.rows}
         }
-        return Waiting(cuts={**self.cuts, **more.cuts}, rows=rows)
+        return WaitingMessages(cuts={**self.cuts, **more.cuts}, rows=rows)
 
     def __bool__(self) -> bool:
         return bool(self.cuts or self.rows)
@@ -147,11 +155,11 @@ class Waiting:
         return f"{' and '.join(parts)}. Otherwise their keys show older values, or are lost"
 
 
-NOTHING_WAITS = Waiting()
+NOTHING_WAITS = WaitingMessages()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lag:
+class CompactionLag:
     """The lag of compaction."""
 
     view: ViewState
@@ -167,14 +175,14 @@ class Lag:
         ages = ((partition, self.as_of - oldest) for partition, oldest in sorted(self.oldest.items()))
         return {partition: age for partition, age in ages if age > self.limit_us}
 
-    def with_overrides(self, facts: Facts, waiting: Waiting) -> Facts:
+    def with_overrides(self, facts: Facts, waiting: WaitingMessages) -> Facts:
         """Return facts in which a compaction beyond the limit pins only the `waiting` messages."""
         ends = facts.log.end_offsets
         # `topic_readers` uses the last progress of a reader in a partition.
         lifted = (self._compaction_progress(partition, ends[partition], waiting) for partition in sorted(ends))
         return replace(facts, consumers=(*facts.consumers, *lifted))
 
-    def _compaction_progress(self, partition: int, end: int, waiting: Waiting) -> Progress:
+    def _compaction_progress(self, partition: int, end: int, waiting: WaitingMessages) -> Progress:
         horizon, age = self.view.horizon(partition), self.exceeded.get(partition)
         reader = Progress(consumer=READER, partition=partition, offset=horizon, at=None, kind="compaction")
         if age is None:
@@ -196,7 +204,7 @@ class Lag:
         if not removes_past_horizon(made, self.view):
             return made
         of_view = non_empty(RemoveFromView(mark=tuple(_view_removals(outlived))))
-        return replace(made, changes=(*of_view, *made.changes), view=on_view(self.view))
+        return replace(made, changes=(*of_view, *made.changes), view=view_requirements(self.view))
 
     def _next_due(self, made: Plan) -> Instant | None:
         """Messages that compaction holds now may leave when its lag exceeds the limit."""
@@ -216,7 +224,7 @@ def removes_past_horizon(made: Plan, view: ViewState) -> bool:
     )
 
 
-def waiting_of(made: Plan, view: ViewState, outlived: OlderRows) -> Waiting:
+def find_waiting_messages(made: Plan, view: ViewState, outlived: OlderRows) -> WaitingMessages:
     """Return the messages that the plan names but must leave."""
     rows: dict[int, set[int]] = {}
     single: dict[int, set[int]] = {}
@@ -237,17 +245,17 @@ def waiting_of(made: Plan, view: ViewState, outlived: OlderRows) -> Waiting:
         with_segment = [offset for offset in offsets if offset not in singly and offset not in rows.get(partition, ())]
         if with_segment:
             cuts[partition] = min(with_segment)
-    return Waiting(cuts=cuts, rows={partition: frozenset(offsets) for partition, offsets in rows.items()})
+    return WaitingMessages(cuts=cuts, rows={partition: frozenset(offsets) for partition, offsets in rows.items()})
 
 
-def partitions_held_back(outlived: OlderRows, view: ViewState, of_view: SparedOffsets) -> Waiting:
+def partitions_held_back(outlived: OlderRows, view: ViewState, of_view: SparedOffsets) -> WaitingMessages:
     """Return the partitions that wait whole, because a hold keeps an older message that would have to leave the view (DEL-8)."""
     held = (
         partition
         for partition, offsets in outlived.of_view.items()
         if any(of_view.find_spared(partition, offset, offset) for offset in offsets)
     )
-    return Waiting(cuts={partition: view.horizon(partition) + 1 for partition in held})
+    return WaitingMessages(cuts={partition: view.horizon(partition) + 1 for partition in held})
 
 
 def _first_past(action: RemoveRows, view: ViewState) -> int | None:
@@ -267,23 +275,23 @@ def _reach_text(horizon: int) -> str:
 
 
 def _duration(us: int) -> str:
-    return duration(us / MICROS_PER_SECOND)
+    return format_duration(us / MICROS_PER_SECOND)
 
 
 # The rules of age of one policy: for single messages, in the plan and in every read (CLK-2, TTL-5), and for whole segments by metadata
 # alone (EXP-4 to EXP-6, CLK-4).
 
 
-def expiry(policy: Policy) -> Rule | None:
+def expiry_rule(policy: Policy) -> Rule | None:
     """Return the rule for messages of an expired segment: all except those that their own TTL keeps (EXP-5). None: nothing expires."""
     if not policy.message_expiry_us:
         return None
-    return _unless_kept(After("append_time", policy.message_expiry_us), policy)
+    return _unless_kept(PeriodPassed("append_time", policy.message_expiry_us), policy)
 
 
-def ttl(policy: Policy) -> Rule | None:
+def ttl_rule(policy: Policy) -> Rule | None:
     """Return the rule of a message's own lifetime. None: the topic ignores it (TTL-6)."""
-    return After("expires_at", 0) if policy.allow_msg_ttl else None
+    return PeriodPassed("expires_at", 0) if policy.allow_msg_ttl else None
 
 
 def retention_age(policy: Policy) -> Rule | None:
@@ -293,15 +301,15 @@ def retention_age(policy: Policy) -> Rule | None:
     """
     if policy.max_age_us is None or policy.max_age_us >= INT64_MAX:
         return None
-    return _unless_kept(After("append_time", policy.max_age_us + 1), policy)
+    return _unless_kept(PeriodPassed("append_time", policy.max_age_us + 1), policy)
 
 
-def hidden(policy: Policy) -> Rule:
+def hiding_rule(policy: Policy) -> Rule:
     """Return the rule that hides messages from logical reads, although the log may still hold them."""
-    return Either(tuple(age_rules(policy).values()))
+    return AnyOfRules(tuple(age_rules(policy).values()))
 
 
-RULES: dict[AgeReason, Callable[[Policy], Rule | None]] = {"expiry": expiry, "ttl": ttl, "retention_age": retention_age}
+RULES: dict[AgeReason, Callable[[Policy], Rule | None]] = {"expiry": expiry_rule, "ttl": ttl_rule, "retention_age": retention_age}
 """The rule of each reason of the family `age`, by the topic's settings."""
 
 
@@ -311,23 +319,23 @@ def age_rules(policy: Policy, *, without: Collection[AgeReason] = ()) -> dict[Ag
     return {reason: rule for reason, rule in found.items() if rule is not None}
 
 
-def kept_by_own_ttl(policy: Policy) -> Never | Either | None:
+def kept_by_own_ttl(policy: Policy) -> NeverExpires | AnyOfRules | None:
     """Return the rule for messages that only their own TTL removes (TTL-5). None: the topic ignores TTL."""
     if not policy.allow_msg_ttl:
         return None
-    return Either((Never(), Known("expires_at"))) if policy.ttl_overrides_age else Never()
+    return AnyOfRules((NeverExpires(), TimeKnown("expires_at"))) if policy.ttl_overrides_age else NeverExpires()
 
 
 def _unless_kept(rule: Rule, policy: Policy) -> Rule:
     kept = kept_by_own_ttl(policy)
-    return rule if kept is None else Both((rule, Not(kept)))
+    return rule if kept is None else AllOfRules((rule, NotRule(kept)))
 
 
 # The expired segments of a partition.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expired:
+class ExpiredSegment:
     """An expired segment, with its position among the partition's segments and its holder (None: no holder)."""
 
     position: int
@@ -337,18 +345,18 @@ class Expired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walk:
+class PartitionWalk:
     """The walk through the segments of one partition."""
 
     bounds: tuple[Bound, ...]
-    expired: tuple[Expired, ...]
+    expired: tuple[ExpiredSegment, ...]
     next_due_at: Instant | None
     """The first instant when another segment can leave, by today's knowledge."""
 
 
 def walk(
     partition: int, segments: tuple[Segment, ...], barriers: TopicReaders, policy: Policy, as_of: Instant, spared: SparedOffsets
-) -> Walk:
+) -> PartitionWalk:
     """Walk the partition from its oldest segment up to the lowest of named bounds.
 
     The walk skips a `spared` segment, an empty segment, and a segment with only future times. The last one stays and holds no segment
@@ -373,16 +381,16 @@ def walk(
             continue
         kept = spared.find_spared(partition, segment.base_offset, segment.last_offset)
         if kept is not None:
-            expired.append(Expired(position=position, segment=segment, holder=kept.holder, detail=kept.detail))
+            expired.append(ExpiredSegment(position=position, segment=segment, holder=kept.holder, detail=kept.detail))
         elif segment.base_offset >= live_cut and blocker is not None:
             holder: Holder = "unknown_time" if blocker.newest_at is None else "earlier_segment"
             detail = f"segment {blocker.base_offset}: {live.reason}"
-            expired.append(Expired(position=position, segment=segment, holder=holder, detail=detail))
+            expired.append(ExpiredSegment(position=position, segment=segment, holder=holder, detail=detail))
         elif segment.last_offset >= read_cut and slowest is not None:
             detail = f"{slowest[0].name} {slowest[0].reason}"
-            expired.append(Expired(position=position, segment=segment, holder=slowest[1], detail=detail))
+            expired.append(ExpiredSegment(position=position, segment=segment, holder=slowest[1], detail=detail))
         else:
-            expired.append(Expired(position=position, segment=segment))
+            expired.append(ExpiredSegment(position=position, segment=segment))
 
     held_by_readers = any(entry.holder in READERS for entry in expired)
     due_at = None if held_by_readers or blocker is None else blocker.expires_at(expiry_us)
@@ -391,7 +399,7 @@ def walk(
         None if due_at == INT64_MAX else due_at,
         _late_are_due(segments, policy, as_of),
     )
-    return Walk(
+    return PartitionWalk(
         bounds=(live,),
         expired=tuple(expired),
         next_due_at=min((instant for instant in next_times if instant is not None), default=None),
@@ -406,7 +414,7 @@ def _why_live(blocker: Segment | None, expiry_us: int) -> str:
         return "a message of unknown append_time: never expires (CLK-4)"
     if due_at == INT64_MAX:
         return "its expiry time is out of range: never expires (CLK-3)"
-    return f"newest message ({to_second(blocker.newest_at)}) expires at {to_second(due_at)}"
+    return f"newest message ({format_to_second(blocker.newest_at)}) expires at {format_to_second(due_at)}"
 
 
 def _late_are_due(segments: Iterable[Segment], policy: Policy, as_of: Instant) -> Instant | None:
@@ -429,7 +437,7 @@ def future_times(log: LogState) -> Iterator[str]:
             )
 
 
-def warnings(segments: tuple[Segment, ...], expiry_us: int) -> Iterator[str]:
+def warn_about_times(segments: tuple[Segment, ...], expiry_us: int) -> Iterator[str]:
     """Return warnings about the partition's times."""
     unknown = [segment for segment in segments if segment.newest_at is None and segment.rows and not segment.is_in_future]
     if unknown:

@@ -29,10 +29,10 @@ from message_lifecycle.operations import expiry
 # Age comes first: the caller leaves out the messages that a rule of age removes, held messages included (DEL-9). Messages have lapsed if no
 # read shows them but their segment keeps them. They rank after all others, so that they displace no visible message.
 #
-# Rows come one by one (`cuts`, `first_kept`), or many at once from metadata (`Walk`). The walk reads single rows only where a cut falls.
+# Rows come one by one (`find_cuts`, `first_kept`), or many at once from metadata (`GroupWalk`). The walk reads single rows only where a cut falls.
 
 
-class Row(NamedTuple):
+class RankedRow(NamedTuple):
     """The part of a message that the limits look at."""
 
     partition: int
@@ -55,7 +55,7 @@ Lane = tuple[Group, int, bool]
 """The rows of one group in one partition, either lapsed or not. Their offsets give their order."""
 
 
-class Cut(NamedTuple):
+class LaneCut(NamedTuple):
     """The cut through one lane: `max_records` removes offsets below `counted_from`, `max_total_bytes` the others below `kept_from`."""
 
     kept_from: int
@@ -69,18 +69,18 @@ class Cut(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cuts:
+class GroupCuts:
     """The cuts through all groups."""
 
     scope: Scope
-    of: Mapping[Lane, Cut] = field(default_factory=dict)
+    of: Mapping[Lane, LaneCut] = field(default_factory=dict)
     """Lanes that lose rows. The limits keep all others whole."""
     emptied: int = 0
     """Groups that keep nothing, because their newest message alone exceeds the limit of bytes (RET-3)."""
     oversized: int = 0
     """Groups that keep such a message because of `min_keep` (RET-3)."""
 
-    def reason(self, row: Row) -> LimitReason | None:
+    def reason(self, row: RankedRow) -> LimitReason | None:
         """Return why the row leaves. None: the limits keep it."""
         if self.scope == "key" and row.key is None:
             return None
@@ -88,7 +88,7 @@ class Cuts:
         return None if cut is None else cut.reason(row.offset)
 
 
-def group_of(row: Row, scope: Scope) -> Group:
+def group_of(row: RankedRow, scope: Scope) -> Group:
     """Return the group that counts the row (RET-4)."""
     return None if scope == "topic" else row.partition if scope == "partition" else row.key
 
@@ -114,13 +114,13 @@ def first_kept(sizes: Sequence[int], limits: Limits) -> tuple[int, int]:
     return kept, counted
 
 
-def cuts(rows: Iterable[Row], limits: Limits) -> Cuts:
+def find_cuts(rows: Iterable[RankedRow], limits: Limits) -> GroupCuts:
     """Cut the rows, which come in order of (partition, offset) without those that a rule of age removes."""
-    groups: dict[Group, list[tuple[Rank, Row]]] = {}
-    for row, rank in ranked((row, row) for row in rows):
+    groups: dict[Group, list[tuple[Rank, RankedRow]]] = {}
+    for row, rank in rank_rows((row, row) for row in rows):
         if limits.scope != "key" or row.key is not None:
             groups.setdefault(group_of(row, limits.scope), []).append((rank, row))
-    of: dict[Lane, Cut] = {}
+    of: dict[Lane, LaneCut] = {}
     emptied = oversized = 0
     for group, members in groups.items():
         members.sort(key=lambda member: member[0])
@@ -133,11 +133,11 @@ def cuts(rows: Iterable[Row], limits: Limits) -> Cuts:
             lane = group, row.partition, row.lapsed
             earlier = of.get(lane)
             beyond = row.offset + 1 if at < counted else 0 if earlier is None else earlier.counted_from
-            of[lane] = Cut(row.offset + 1, beyond)
-    return Cuts(scope=limits.scope, of=of, emptied=emptied, oversized=oversized)
+            of[lane] = LaneCut(row.offset + 1, beyond)
+    return GroupCuts(scope=limits.scope, of=of, emptied=emptied, oversized=oversized)
 
 
-def ranked(rows: Iterable[tuple[Row, Of]]) -> Iterator[tuple[Of, Rank]]:
+def rank_rows(rows: Iterable[tuple[RankedRow, Of]]) -> Iterator[tuple[Of, Rank]]:
     """Return the item of each row with the row's rank. The greatest rank is the newest.
 
     Rows come in order of (partition, offset). An unknown time leaves the running maximum as it is.
@@ -151,7 +151,7 @@ def ranked(rows: Iterable[tuple[Row, Of]]) -> Iterator[tuple[Of, Rank]]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Walk:
+class GroupWalk:
     """A walk through one group in blocks, newest first. A block is a run of neighbouring rows with a known number and size."""
 
     limits: Limits
@@ -226,7 +226,7 @@ class Walk:
 
 def is_hidden(message: Message, policy: Policy, at: Instant) -> bool:
     """Return True for a dead or too old message. Readers stop seeing it at once, although the log may still hold it."""
-    return rule_holds(expiry.hidden(policy), message, at)
+    return rule_holds(expiry.hiding_rule(policy), message, at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +237,7 @@ class BeyondLimits:
     lasts: Mapping[int, list[int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, answer: RowAnswer) -> BeyondLimits:
+    def from_answer(cls, answer: RowAnswer) -> BeyondLimits:
         """Make it from a store's answer to `message_cleaner.shown`."""
         found: dict[int, list[range]] = {}
         for entry in answer.due:
@@ -265,7 +265,7 @@ def _never(_message: Message) -> bool:
     return False
 
 
-def visible(
+def visible_messages(
     messages: Iterable[Message],
     policy: Policy,
     *,
@@ -286,8 +286,8 @@ def visible(
         beyond: Messages beyond the limits by number and size, counted over the whole log.
     """
     unread_from = {p.partition: p.offset + 1 for p in progress if at is None or p.pins_at(at, policy.consumer_expiry_us)}
-    ttl = expiry.ttl(policy)
-    is_hidden_now = _never if at is None else predicate(expiry.hidden(policy), at)
+    ttl = expiry.ttl_rule(policy)
+    is_hidden_now = _never if at is None else predicate(expiry.hiding_rule(policy), at)
     is_dead = _never if at is None or ttl is None else predicate(ttl, at)
     limited = at is not None and bool(beyond.firsts)
     for message in messages:
@@ -329,18 +329,18 @@ def kept_in_group(messages: Iterable[Message], limits: Limits) -> deque[Message]
     return kept
 
 
-def newest(messages: Iterable[Message], limit: int) -> list[Message]:
+def newest_messages(messages: Iterable[Message], limit: int) -> list[Message]:
     """Return the newest messages as retention ranks them (RET-4, RET-5), in order of (partition, offset). Holds no others in memory.
 
     Args:
         messages: In order of (partition, offset).
         limit: The number of messages, at least 1.
     """
-    by_row: Iterator[tuple[Row, Message]] = ((_row(message), message) for message in messages)
-    found = heapq.nlargest(limit, ((rank, message) for message, rank in ranked(by_row)), key=itemgetter(0))
+    by_row: Iterator[tuple[RankedRow, Message]] = ((_row(message), message) for message in messages)
+    found = heapq.nlargest(limit, ((rank, message) for message, rank in rank_rows(by_row)), key=itemgetter(0))
     return sorted((message for _, message in found), key=lambda message: (message.partition, message.offset))
 
 
-def _row(message: Message) -> Row:
+def _row(message: Message) -> RankedRow:
     # The size does not matter here.
-    return Row(partition=message.partition, offset=message.offset, append_time=message.append_time, size_bytes=0)
+    return RankedRow(partition=message.partition, offset=message.offset, append_time=message.append_time, size_bytes=0)

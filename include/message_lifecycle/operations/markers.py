@@ -15,7 +15,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.planning import empty_plan_of_log
 
 
-def markers(
+def make_markers(
     gone: Iterable[tuple[Message, RemovalReason]],
     live_keys: Container[bytes],
     *,

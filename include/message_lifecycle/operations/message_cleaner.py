@@ -16,17 +16,17 @@ from message_lifecycle.model.message import AskRows, DueRows, LimitQuestion, Pla
 from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Bound, Held, Holder, Plan, Selection
 from message_lifecycle.model.reasons import RemovalReason, cleaner_reasons, limit_reasons
-from message_lifecycle.model.rules import Either
+from message_lifecycle.model.rules import AnyOfRules
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
-from message_lifecycle.operations.expiry import Expired, TopicReaders, Walk, topic_readers
+from message_lifecycle.operations.expiry import ExpiredSegment, PartitionWalk, TopicReaders, topic_readers
 from message_lifecycle.operations.planning import SparedRows, drop, empty_plan_of_log, removal_of, split_spared, tightened_text
 
 # The budget of one pass (EXP-7).
 
 
 @dataclass(slots=True, kw_only=True)
-class Budget:
+class PassBudget:
     """Counts the admitted segments and messages in order.
 
     The first one always fits; otherwise a large segment would never leave. After a refusal nothing fits.
@@ -41,7 +41,7 @@ class Budget:
     spent: bool = False
 
     @classmethod
-    def of(cls, policy: Policy) -> Budget:
+    def from_policy(cls, policy: Policy) -> PassBudget:
         segments, rows, size_bytes = policy.budget
         return cls(segments=segments, rows=rows, size_bytes=size_bytes)
 
@@ -71,15 +71,15 @@ _BUDGET = "the run has reached its limit in [message_cleaner]. The next run cont
 class _Removals:
     """The removals of the plan, in order of (partition, segment)."""
 
-    whole: list[Expired] = field(default_factory=list)
-    by_row: list[Expired] = field(default_factory=list)
+    whole: list[ExpiredSegment] = field(default_factory=list)
+    by_row: list[ExpiredSegment] = field(default_factory=list)
     """Segments that keep some messages."""
     rows: list[DueRows] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
     bounds: list[Bound] = field(default_factory=list)
 
 
-def removal(
+def plan_removal(
     operation: Literal["message_cleaner", "retention"],
     facts: Facts,
     policy: Policy,
@@ -87,7 +87,7 @@ def removal(
     answer: RowAnswer,
     *,
     as_of: Instant,
-    walks: Mapping[int, Walk],
+    walks: Mapping[int, PartitionWalk],
     bounded: bool = True,
     warnings: Iterable[str] = (),
     reasons: tuple[RemovalReason, ...],
@@ -127,8 +127,8 @@ def removal(
             segments=len(going),
         ),
         held=tuple(taken.held),
-        warnings=(*warnings, *_unread(taken.rows, readers), *_of_limits(answer, policy)),
-        asks=tuple(_asks(facts, policy, answer)) if changes else (),
+        warnings=(*warnings, *_warn_about_unread(taken.rows, readers), *_limit_questions(answer, policy)),
+        asks=tuple(_approval_reasons(facts, policy, answer)) if changes else (),
         more=any(entry.holder == "budget" for entry in taken.held),
         due_since=min([*_due_times(going, policy), *(entry.since for entry in taken.rows if entry.reason != "expiry")], default=None),
         next_due_at=_next_due(walks, answer, taken, readers, as_of),
@@ -136,7 +136,7 @@ def removal(
     )
 
 
-def silent(readers: TopicReaders, policy: Policy) -> list[str]:
+def warn_about_silent_readers(readers: TopicReaders, policy: Policy) -> list[str]:
     """Return a warning for each silent reader (EXP-6)."""
     return [
         f"consumer {name} keeps nothing: it is silent for longer than {policy.text('consumer_expiry')} (consumer_expiry)"
@@ -150,7 +150,7 @@ def lowest_needed_offsets(partitions: Iterable[int], readers: TopicReaders, *, o
     return {partition: found[0].offset or 0 for partition, found in slowest if found is not None}
 
 
-def _asks(facts: Facts, policy: Policy, answer: RowAnswer) -> Iterator[str]:
+def _approval_reasons(facts: Facts, policy: Policy, answer: RowAnswer) -> Iterator[str]:
     """Return the reasons that require approval whatever the counts (DEL-3, RET-3)."""
     accepted = policy.values if facts.accepted is None else facts.accepted
     if facts.accepted is None:
@@ -164,14 +164,14 @@ def _asks(facts: Facts, policy: Policy, answer: RowAnswer) -> Iterator[str]:
         )
 
 
-def _of_limits(answer: RowAnswer, policy: Policy) -> Iterator[str]:
+def _limit_questions(answer: RowAnswer, policy: Policy) -> Iterator[str]:
     if answer.unknown_times and policy.max_age_us is not None:
         yield f"max_age_seconds keeps messages of unknown append_time: up to {answer.unknown_times:,} here (RET-2)"
     if answer.oversized:
         yield f"min_keep keeps the newest message of {amount(answer.oversized, 'groups')}, although it is larger than max_total_bytes (RET-3)"
 
 
-def _due_times(expired: Iterable[Expired], policy: Policy) -> Iterator[Instant]:
+def _due_times(expired: Iterable[ExpiredSegment], policy: Policy) -> Iterator[Instant]:
     expiry_us = policy.message_expiry_us
     for entry in expired:
         due_at = entry.segment.expires_at(expiry_us)
@@ -186,15 +186,15 @@ def may_keep_some(segment: Segment, policy: Policy) -> bool:
 
 
 def _choose_removals(
-    walks: Mapping[int, Walk], answer: RowAnswer, readers: TopicReaders, policy: Policy, spared: tuple[SparedRows, ...]
+    walks: Mapping[int, PartitionWalk], answer: RowAnswer, readers: TopicReaders, policy: Policy, spared: tuple[SparedRows, ...]
 ) -> _Removals:
     """Expired segments in order, then single messages, until the budget is spent (DEL-9, EXP-7)."""
-    budget, taken = Budget.of(policy), _Removals()
+    budget, taken = PassBudget.from_policy(policy), _Removals()
     expiring: dict[Place, list[DueRows]] = {}
     for entry in answer.due:
         if entry.reason == "expiry":
             expiring.setdefault((entry.partition, entry.base_offset), []).append(entry)
-    held: list[Expired] = []
+    held: list[ExpiredSegment] = []
     for expired in (entry for _, walk in sorted(walks.items()) for entry in walk.expired):
         segment, due = expired.segment, expiring.get(segment_place(expired.segment), [])
         partly = may_keep_some(segment, policy)
@@ -215,7 +215,7 @@ def _choose_removals(
     for entry in answer.due:
         if entry.reason != "expiry":
             _add_rows(entry, taken, budget, readers, told)
-    taken.held += _staying(kept for kept in spared if (kept.entry.partition, kept.entry.base_offset) not in told)
+    taken.held += _held_entries(kept for kept in spared if (kept.entry.partition, kept.entry.base_offset) not in told)
     otherwise = Counter[Place]()
     for entry in taken.rows:
         otherwise[entry.partition, entry.base_offset] += entry.rows
@@ -223,7 +223,7 @@ def _choose_removals(
         if refused.holder == "budget":
             otherwise[refused.partition, refused.first_base] += refused.rows
 
-    def overdue(expired: Expired) -> int:
+    def overdue(expired: ExpiredSegment) -> int:
         place = segment_place(expired.segment)
         if may_keep_some(expired.segment, policy):
             return sum(entry.rows + entry.held + entry.spared for entry in expiring.get(place, []))
@@ -239,7 +239,7 @@ def _choose_removals(
     return taken
 
 
-def _add_rows(entry: DueRows, taken: _Removals, budget: Budget, readers: TopicReaders, told: set[Place]) -> None:
+def _add_rows(entry: DueRows, taken: _Removals, budget: PassBudget, readers: TopicReaders, told: set[Place]) -> None:
     if entry.rows and budget.admits(rows=entry.rows):
         taken.rows.append(entry)
     elif entry.rows:
@@ -250,7 +250,7 @@ def _add_rows(entry: DueRows, taken: _Removals, budget: Budget, readers: TopicRe
         taken.held.append(_held_rows(entry, entry.held, slowest[1], f"{slowest[0].name} {slowest[0].reason}"))
 
 
-def _staying(spared: Iterable[SparedRows]) -> Iterator[Held]:
+def _held_entries(spared: Iterable[SparedRows]) -> Iterator[Held]:
     """Return one entry for each segment, reason and holder. A segment may have hundreds of files with spared rows."""
     found: dict[tuple[int, int, RemovalReason, Spared], list[SparedRows]] = {}
     for kept in spared:
@@ -274,11 +274,11 @@ def _held_rows(entry: DueRows, rows: int, holder: Holder, detail: str) -> Held:
     )
 
 
-def _held_segments(entries: Iterable[tuple[Expired, int]], policy: Policy) -> Iterator[Held]:
+def _held_segments(entries: Iterable[tuple[ExpiredSegment, int]], policy: Policy) -> Iterator[Held]:
     """Return the held segments with their overdue messages. Neighbours with the same holder form one entry."""
     overdue = [(entry, rows) for entry, rows in entries if rows]
 
-    def run_of(numbered: tuple[int, tuple[Expired, int]]) -> tuple[int, Holder | None, str, int]:
+    def run_of(numbered: tuple[int, tuple[ExpiredSegment, int]]) -> tuple[int, Holder | None, str, int]:
         at, (entry, _) = numbered
         # Other segments may leave between two segments that a hold keeps.
         apart = entry.position - at if entry.holder in get_args(SparedBy) else 0
@@ -317,7 +317,7 @@ def _whole_files(answer: RowAnswer, rows: Iterable[DueRows]) -> dict[str, int]:
     return {name: size for name, size in answer.whole.items() if where[name] not in stay}
 
 
-def _unread(rows: Iterable[DueRows], readers: TopicReaders) -> Iterator[str]:
+def _warn_about_unread(rows: Iterable[DueRows], readers: TopicReaders) -> Iterator[str]:
     """Return a warning for each consumer that loses unread messages, because TTL waits for no consumer (TTL-7)."""
     gone = [entry for entry in rows if entry.reason == "ttl"]
     for reader in readers.readers:
@@ -333,14 +333,16 @@ def _unread(rows: Iterable[DueRows], readers: TopicReaders) -> Iterator[str]:
             yield f"removes {amount(unread, 'messages')} past their own TTL that consumer {reader.name} has not read (TTL-7)"
 
 
-def _bounds(walks: Mapping[int, Walk], readers: TopicReaders, partitions: Iterable[int]) -> Iterator[Bound]:
+def _bounds(walks: Mapping[int, PartitionWalk], readers: TopicReaders, partitions: Iterable[int]) -> Iterator[Bound]:
     for partition in sorted({*partitions, *walks}):
         if partition in walks:
             yield from walks[partition].bounds
         yield from (reader.bound(partition) for reader in readers.readers)
 
 
-def _next_due(walks: Mapping[int, Walk], answer: RowAnswer, taken: _Removals, readers: TopicReaders, as_of: Instant) -> Instant | None:
+def _next_due(
+    walks: Mapping[int, PartitionWalk], answer: RowAnswer, taken: _Removals, readers: TopicReaders, as_of: Instant
+) -> Instant | None:
     if any(entry.holder == "budget" for entry in taken.held):
         return as_of
     times = [walk.next_due_at for walk in walks.values()] + [answer.next_at]
@@ -383,8 +385,8 @@ def segment_place(segment: Segment) -> Place:
 def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
     """Plan the cleaner's removals from one topic at `as_of`. Pure: equal facts, answers, policy and `as_of` give an equal plan."""
     readers = topic_readers(facts.consumers, policy, as_of)
-    warnings = [*silent(readers, policy), *expiry.future_times(facts.log)]
-    walks: dict[int, Walk] = {}
+    warnings = [*warn_about_silent_readers(readers, policy), *expiry.future_times(facts.log)]
+    walks: dict[int, PartitionWalk] = {}
     spared = SparedOffsets(facts.spared)
     answer = RowAnswer()
     if not policy.cleaner_enabled:
@@ -393,12 +395,12 @@ def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
         if policy.message_expiry_us:
             for partition, group in groupby(facts.log.segments, key=lambda segment: segment.partition):
                 segments = tuple(group)
-                warnings += expiry.warnings(segments, policy.message_expiry_us)
+                warnings += expiry.warn_about_times(segments, policy.message_expiry_us)
                 walks[partition] = expiry.walk(partition, segments, readers, policy, as_of, spared)
         question = _question(walks, facts, readers, policy, as_of)
         if question.reasons or question.beyond is not None:
             answer = ask(question)
-    return removal(
+    return plan_removal(
         "message_cleaner",
         facts,
         policy,
@@ -412,13 +414,13 @@ def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
     )
 
 
-def _question(walks: Mapping[int, Walk], facts: Facts, readers: TopicReaders, policy: Policy, as_of: Instant) -> RowQuestion:
+def _question(walks: Mapping[int, PartitionWalk], facts: Facts, readers: TopicReaders, policy: Policy, as_of: Instant) -> RowQuestion:
     """Return the question to the store: the reasons, of which the first that applies counts (CNT-1), and the limits on the rest."""
     expired = [entry for walk in walks.values() for entry in walk.expired]
     partly = frozenset(segment_place(entry.segment) for entry in expired if may_keep_some(entry.segment, policy))
     going = frozenset(segment_place(entry.segment) for entry in expired if entry.holder is None) - partly
     reasons = []
-    rule = rule_of_held = expiry.expiry(policy)
+    rule = rule_of_held = expiry.expiry_rule(policy)
     free = frozenset(segment_place(entry.segment) for entry in expired if entry.holder is None) & partly
     if rule is not None and free:
         reasons.append(Reason(name="expiry", rule=rule, segments=free))
@@ -428,19 +430,19 @@ def _question(walks: Mapping[int, Walk], facts: Facts, readers: TopicReaders, po
     if rule_of_held is not None and partly - free:
         # Counted last and never removed: a message of a held segment that another reason removes is not held.
         reasons.append(Reason(name="expiry", rule=rule_of_held, segments=partly - free, below=dict.fromkeys(partitions, 0)))
-    beyond = _beyond(expired, partly, readers, policy, partitions)
+    beyond = _limit_question(expired, partly, readers, policy, partitions)
     return RowQuestion(as_of=as_of, reasons=tuple(reasons), going=going, beyond=beyond, spared=facts.spared)
 
 
-def _beyond(
-    expired: list[Expired], partly: frozenset[Place], readers: TopicReaders, policy: Policy, partitions: Iterable[int]
+def _limit_question(
+    expired: list[ExpiredSegment], partly: frozenset[Place], readers: TopicReaders, policy: Policy, partitions: Iterable[int]
 ) -> LimitQuestion | None:
     """Return the limits of number and size on the remaining messages (DEL-9). A message of an earlier rule does not remain, even if held."""
     if policy.limits is None:
         return None
     return LimitQuestion(
         limits=policy.limits,
-        lapsed=expiry.expiry(policy),
+        lapsed=expiry.expiry_rule(policy),
         dead=frozenset(segment_place(entry.segment) for entry in expired) - partly,
         below=lowest_needed_offsets(partitions, readers, of_ttl=False),
     )
@@ -455,13 +457,13 @@ def plan_retention(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows
     bounds = lowest_needed_offsets(facts.log.end_offsets, readers, of_ttl=False)
     age = expiry.retention_age(policy)
     # Expired messages and messages past their TTL belong to the cleaner, and no read shows them.
-    dead = tuple(rule for rule in (expiry.expiry(policy), expiry.ttl(policy)) if rule is not None)
-    beyond = None if policy.limits is None else LimitQuestion(limits=policy.limits, lapsed=Either(dead) if dead else None, below=bounds)
+    dead = tuple(rule for rule in (expiry.expiry_rule(policy), expiry.ttl_rule(policy)) if rule is not None)
+    beyond = None if policy.limits is None else LimitQuestion(limits=policy.limits, lapsed=AnyOfRules(dead) if dead else None, below=bounds)
     reasons = () if age is None else (Reason(name="retention_age", rule=age, below=bounds),)
-    answer, warnings = RowAnswer(), [*silent(readers, policy), *expiry.future_times(facts.log)]
+    answer, warnings = RowAnswer(), [*warn_about_silent_readers(readers, policy), *expiry.future_times(facts.log)]
     if reasons or beyond is not None:
         answer = ask(RowQuestion(as_of=as_of, reasons=reasons, beyond=beyond, spared=facts.spared))
-    return removal("retention", facts, policy, readers, answer, as_of=as_of, walks={}, warnings=warnings, reasons=limit_reasons())
+    return plan_removal("retention", facts, policy, readers, answer, as_of=as_of, walks={}, warnings=warnings, reasons=limit_reasons())
 
 
 def shown(policy: Policy, as_of: Instant) -> RowQuestion | None:
@@ -471,5 +473,5 @@ def shown(policy: Policy, as_of: Instant) -> RowQuestion | None:
     """
     if policy.limits is None:
         return None
-    hidden = Reason(name="retention_age", rule=expiry.hidden(policy))
+    hidden = Reason(name="retention_age", rule=expiry.hiding_rule(policy))
     return RowQuestion(as_of=as_of, reasons=(hidden,), beyond=LimitQuestion(limits=policy.limits))

@@ -13,13 +13,13 @@ from message_lifecycle.model.document import DocumentTables
 from message_lifecycle.model.erasure import KeySearchResult
 from message_lifecycle.model.facts import Facts, LogState, Segment
 from message_lifecycle.model.hold import Spared, SparedOffsets, spared_text
-from message_lifecycle.model.instants import Instant, newest
+from message_lifecycle.model.instants import Instant, newest_known
 from message_lifecycle.model.message import DueRows, RowAnswer, ViewState, parse_ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Expected, Operation, Plan, Requirements, Selection, ViewRequirements
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.model.settings import Policy, from_to
+from message_lifecycle.model.settings import Policy, changed_setting_text
 
 
 def empty_plan(operation: Operation, topic: TopicName, policy: Policy, requirements: Requirements, *, as_of: Instant) -> Plan:
@@ -54,7 +54,7 @@ def empty_plan_of_log(operation: Operation, facts: Facts, policy: Policy, *, as_
 
 def tightened_text(name: str, before: Mapping[str, Value | None], policy: Policy) -> str:
     """Describe the change of a setting since the last accepted removal."""
-    return f"stricter than the last approved value: {from_to(name, before, policy.values)}"
+    return f"stricter than the last approved value: {changed_setting_text(name, before, policy.values)}"
 
 
 def asks_where_shorter(name: str, policy: Policy, accepted: Mapping[str, Value | None] | None) -> tuple[str, ...]:
@@ -100,12 +100,12 @@ def drop(run: Sequence[Segment], reason: Literal["expiry", "compacted"]) -> Drop
         segments=len(run),
         rows=sum(segment.rows for segment in run),
         size_bytes=sum(segment.size_bytes for segment in run),
-        newest_at=newest(segment.newest_at for segment in run),
+        newest_at=newest_known(segment.newest_at for segment in run),
         reason=reason,
     )
 
 
-def on_view(view: ViewState | KeySearchResult) -> ViewRequirements:
+def view_requirements(view: ViewState | KeySearchResult) -> ViewRequirements:
     """Return the requirements of a plan that builds on the view without rewriting it."""
     return ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows)
 

@@ -20,7 +20,7 @@ from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Held, Operation, Plan, Selection
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.tables import CameBack, QuarantineFile, QuarantineReturning, QuarantineState
+from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, QuarantineState, RestoredQuarantineRows
 from message_lifecycle.operations.planning import asks_where_shorter, empty_plan, not_restored_texts, required_of_table
 
 SETTING = "quarantine_max_age"
@@ -34,7 +34,7 @@ def plan(
     policy: Policy,
     accepted: Mapping[str, Value | None] | None,
     holds: Collection[str],
-    undone: Collection[CameBack] = (),
+    undone: Collection[RestoredQuarantineRows] = (),
     replayed: Collection[RefusedBatch] = (),
     *,
     as_of: Instant,
@@ -51,7 +51,7 @@ def plan(
         replayed: Batches whose refused rows came in again. Their files go at once.
         as_of: Judge ages at this instant.
     """
-    aged = [file for file in state.files if _goes_at(file, policy) is not None and is_dead(_due_at(file, policy), as_of)]
+    aged = [file for file in state.files if _may_leave_at(file, policy) is not None and is_dead(_due_at(file, policy), as_of)]
     due = [*aged, *(file for file in state.files if file not in aged and _replayed_by(file, replayed) is not None)]
     kept_by = {file.name: back for file in due if (back := next((one for one in undone if one.may_be(file)), None)) is not None}
     going = [] if holds else [file for file in due if file.name not in kept_by]
@@ -59,14 +59,14 @@ def plan(
         "quarantine_age": sum(file.rows for file in going if file in aged),
         "quarantine_replayed": sum(file.rows for file in going if file not in aged),
     }
-    later = [at for file in state.files if file not in due and (at := _goes_at(file, policy)) is not None and not is_dead(at, as_of)]
+    later = [at for file in state.files if file not in due and (at := _may_leave_at(file, policy)) is not None and not is_dead(at, as_of)]
     since = partial(_due_since, policy=policy, replayed=replayed)
     made = _empty_plan("quarantine", topic, state, policy, tuple(sorted(holds)), as_of=as_of)
     return replace(
         made,
         changes=non_empty(
             CommitQuarantine(
-                files=tuple(_named(file, (_known(file.oldest_at), _known(file.newest_at))) for file in going),
+                files=tuple(_named_file(file, (_known_or_zero(file.oldest_at), _known_or_zero(file.newest_at))) for file in going),
             )
         ),
         selection=Selection(files=tuple(sorted(file.name for file in going))),
@@ -75,8 +75,8 @@ def plan(
             removed=tuple((reason, count) for reason, count in rows.items() if count),
             removed_bytes=sum(file.size_bytes for file in going),
         ),
-        held=tuple(_held(due, "hold", _of_holds(holds), since) if holds else _held_by_undo(due, kept_by, since)),
-        warnings=_unknown(state),
+        held=tuple(_held(due, "hold", _holds_text(holds), since) if holds else _held_by_undo(due, kept_by, since)),
+        warnings=_warn_about_unknown_ages(state),
         asks=asks_where_shorter(SETTING, policy, accepted) if rows["quarantine_age"] else (),
         due_since=min(map(since, due), default=None),
         next_due_at=min(later, default=None),
@@ -92,23 +92,23 @@ def _empty_plan(
     return replace(made, expected=replace(made.expected, rows_in=rows, bytes_in=size))
 
 
-def _named(file: QuarantineFile, times: tuple[Instant, Instant]) -> QuarantinedFile:
+def _named_file(file: QuarantineFile, times: tuple[Instant, Instant]) -> QuarantinedFile:
     """Return the file with the oldest and the newest time of its rows."""
     return QuarantinedFile(file=file.name, rows=file.rows, size_bytes=file.size_bytes, oldest_at=times[0], newest_at=times[1])
 
 
-def _known(at: Instant | None) -> Instant:
+def _known_or_zero(at: Instant | None) -> Instant:
     assert at is not None, "a file of unknown age does not go"
     return at
 
 
-def _goes_at(file: QuarantineFile, policy: Policy) -> Instant | None:
+def _may_leave_at(file: QuarantineFile, policy: Policy) -> Instant | None:
     """Return when the file may leave. None: never, because its age is unknown."""
     return None if file.oldest_at is None or file.newest_at is None else deadline(file.newest_at, seconds(_age(policy)))
 
 
 def _due_at(file: QuarantineFile, policy: Policy) -> Instant:
-    return deadline(_known(file.newest_at), seconds(_age(policy)))
+    return deadline(_known_or_zero(file.newest_at), seconds(_age(policy)))
 
 
 def _due_since(file: QuarantineFile, policy: Policy, replayed: Collection[RefusedBatch]) -> Instant:
@@ -145,17 +145,17 @@ def _held(due: Collection[QuarantineFile], holder: SparedBy, detail: str, since_
     return [Held(partition=0, first_base=0, last_offset=0, rows=rows, overdue_since=since, holder=holder, detail=detail)]
 
 
-def _of_holds(holds: Collection[str]) -> str:
+def _holds_text(holds: Collection[str]) -> str:
     return f"legal holds of the topic may concern its quarantine: {', '.join(sorted(holds))}"
 
 
-def _held_by_undo(due: Collection[QuarantineFile], kept_by: Mapping[str, CameBack], since: Since) -> Iterator[Held]:
+def _held_by_undo(due: Collection[QuarantineFile], kept_by: Mapping[str, RestoredQuarantineRows], since: Since) -> Iterator[Held]:
     for detail in sorted({back.detail for back in kept_by.values()}):
         files = [file for file in due if file.name in kept_by and kept_by[file.name].detail == detail]
         yield from _held(files, "undone_plan", detail, since)
 
 
-def _unknown(state: QuarantineState) -> tuple[str, ...]:
+def _warn_about_unknown_ages(state: QuarantineState) -> tuple[str, ...]:
     files = [file for file in state.files if file.newest_at is None]
     return (f"{amount(len(files), 'files')} of the quarantine kept: the age of their rows is unknown",) if files else ()
 
@@ -167,7 +167,7 @@ def plan_undo(
     state: QuarantineState, found: QuarantineReturning, policy: Policy, undone: Plan, *, as_of: Instant, heeded: tuple[str, ...]
 ) -> Plan:
     """Plan the undo of `undone`, which has rows to restore."""
-    files = tuple(_named(file, times) for file, times in found.files)
+    files = tuple(_named_file(file, times) for file, times in found.files)
     rows = sum(file.rows for file in files)
     return replace(
         _empty_plan("undo", undone.topic, state, policy, heeded, as_of=as_of),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from message_lifecycle.model.change import Change, DropTables, Forget, MovedTable, RemoveFiles
 from message_lifecycle.model.errors import InvalidSetting, undo_window_open
-from message_lifecycle.model.instants import Instant, to_second
+from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -236,7 +236,7 @@ def _earliest(at: int, other: Instant | None) -> Instant:
 def check(plan_id: str, topic: str, *, until: Instant, now: Instant) -> None:
     """Raise UndoWindowOpen if an undo can still restore the topic, which ends at `until`."""
     if now < until:
-        raise undo_window_open(plan_id, topic, until=to_second(until), now=to_second(now))
+        raise undo_window_open(plan_id, topic, until=format_to_second(until), now=format_to_second(now))
 
 
 def plan_deleted(facts: DeletedFacts, policy: Policy, *, as_of: Instant) -> Plan:

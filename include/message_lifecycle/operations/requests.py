@@ -16,7 +16,7 @@ from message_lifecycle.model.plan import Plan, Selection
 from message_lifecycle.model.reasons import request_reasons
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, requested_offsets
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.planning import empty_plan_of_log, on_view, removal_of
+from message_lifecycle.operations.planning import empty_plan_of_log, removal_of, view_requirements
 
 
 def check(log: LogState, request: Request) -> None:
@@ -82,7 +82,7 @@ def plan(
         expected=replace(made.expected, removed=tuple(sorted(removed.items())), removed_bytes=sum(found.whole.values())),
         warnings=_missing(request, sum(removed.values())) if not of_view else (),
         reasons=request_reasons(),
-        view=None if view is None else on_view(view),
+        view=None if view is None else view_requirements(view),
     )
 
 

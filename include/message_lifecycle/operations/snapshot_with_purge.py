@@ -39,7 +39,7 @@ EVERY_DOCUMENT = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CameBack:
+class RestoredDocumentRows:
     """Changes and snapshots of a document that undos restored and nobody has released: changes from `first` on (None: none) (DEL-7)."""
 
     first: int | None
@@ -47,12 +47,12 @@ class CameBack:
     detail: str
 
 
-def came_back(action: RestoreDocument, detail: str, before: CameBack | None) -> CameBack:
+def join_restored_rows(action: RestoreDocument, detail: str, before: RestoredDocumentRows | None) -> RestoredDocumentRows:
     """Return the restored rows of the document, those of `before` included."""
     firsts = [action.changes_from] if action.changes else []
     if before is not None and before.first is not None:
         firsts.append(before.first)
-    return CameBack(
+    return RestoredDocumentRows(
         first=min(firsts, default=None),
         snapshots=frozenset(action.snapshots) | (before.snapshots if before is not None else frozenset()),
         detail=detail if before is None or before.detail == detail else f"{before.detail.removesuffix(f'; {detail}')}; {detail}",
@@ -81,7 +81,7 @@ class DocumentFacts:
     heeded: tuple[str, ...] = ()
     held: Mapping[str, str] = field(default_factory=dict)
     """Documents under a legal hold, each with its holder and reason. `EVERY_DOCUMENT`: all documents of the topic (DEL-8)."""
-    undone: Mapping[str, CameBack] = field(default_factory=dict)
+    undone: Mapping[str, RestoredDocumentRows] = field(default_factory=dict)
 
     def held_by(self, document: str) -> str | None:
         return self.held.get(document) or self.held.get(EVERY_DOCUMENT)
@@ -100,7 +100,7 @@ def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
         if len(live) < len(rows):
             warnings.append(_deactivated(state.document, rows, live))
         if own.purges_changes:
-            next_due += [silent_at for row in live if (silent_at := silent_from(row, own)) is not None]
+            next_due += [silent_at for row in live if (silent_at := silent_since(row, own)) is not None]
         kept = facts.undone.get(state.document)
         action = _action(state, own, live, kept)
         if kept is not None and (stays := _undone(_action(state, own, live), action, kept)) is not None:
@@ -160,7 +160,7 @@ def _held(action: SnapshotDocument, holder: str) -> Held:
     )
 
 
-def _undone(free: SnapshotDocument | None, action: SnapshotDocument | None, kept: CameBack) -> Held | None:
+def _undone(free: SnapshotDocument | None, action: SnapshotDocument | None, kept: RestoredDocumentRows) -> Held | None:
     """Return the rows that only an undo keeps. None: no such rows.
 
     Args:
@@ -187,10 +187,10 @@ def live_clients(rows: Iterable[Synced], policy: Policy, *, as_of: Instant) -> l
 
     A client with an unknown time never falls silent.
     """
-    return [row for row in rows if (silent_at := silent_from(row, policy)) is None or not is_dead(silent_at, as_of)]
+    return [row for row in rows if (silent_at := silent_since(row, policy)) is None or not is_dead(silent_at, as_of)]
 
 
-def silent_from(row: Synced, policy: Policy) -> Instant | None:
+def silent_since(row: Synced, policy: Policy) -> Instant | None:
     """Return the first instant when the client has been silent for too long. None: never."""
     return None if row.at is None else deadline(row.at, policy.client_deactivate_after_us + 1)
 
@@ -206,7 +206,9 @@ def lowest_synced(rows: Iterable[Synced], policy: Policy, *, as_of: Instant) -> 
     return min((row.server_seq for row in live_clients(rows, policy, as_of=as_of)), default=None)
 
 
-def _action(state: DocumentState, policy: Policy, live: Sequence[Synced], kept: CameBack | None = None) -> SnapshotDocument | None:
+def _action(
+    state: DocumentState, policy: Policy, live: Sequence[Synced], kept: RestoredDocumentRows | None = None
+) -> SnapshotDocument | None:
     """Return the action on one document. None: no action.
 
     Args:
@@ -234,7 +236,7 @@ def _action(state: DocumentState, policy: Policy, live: Sequence[Synced], kept: 
     return SnapshotDocument(
         document=state.document,
         seq=state.seq,
-        after=_base(state, newest),
+        after=_proof_base(state, newest),
         snapshot=snapshot,
         epoch=state.epoch + 1 if purges else state.epoch,
         dropped=dropped,
@@ -276,7 +278,7 @@ def _dropped(snapshots: tuple[int, ...], firsts: Iterable[int | None], keep: int
     return tuple(snapshot for snapshot in snapshots if snapshot not in kept)
 
 
-def _base(state: DocumentState, newest: int) -> int:
+def _proof_base(state: DocumentState, newest: int) -> int:
     """Return the snapshot from which the proof folds.
 
     It is the highest stored snapshot below the newest one with every later change stored. It is 0 while the first change is stored, and the
@@ -341,7 +343,7 @@ def tightened_settings(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class RemovedDocumentRows:
     """The rows that a plan removed from documents.
 
     Args:
@@ -360,7 +362,7 @@ def plan_undo(
     states: Sequence[DocumentState],
     policy: Policy,
     undone: Plan,
-    taken: Taken | None,
+    taken: RemovedDocumentRows | None,
     *,
     as_of: Instant,
     heeded: tuple[str, ...] = (),
@@ -407,7 +409,7 @@ def plan_undo(
     )
 
 
-def _returning(undone: Plan, taken: Taken, now: Mapping[str, DocumentState]) -> Iterator[RestoreDocument]:
+def _returning(undone: Plan, taken: RemovedDocumentRows, now: Mapping[str, DocumentState]) -> Iterator[RestoreDocument]:
     for action in taken.actions:
         state = now.get(action.document)
         if state is None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from message_lifecycle.model.change import CommitLog, Range, Returning, ReturningView, ReturnToView, non_empty, ranges_in
 from message_lifecycle.model.errors import later_plan, not_published, not_undoable, undo_window_passed
 from message_lifecycle.model.facts import Facts, LogState
-from message_lifecycle.model.instants import Instant, to_second
+from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.message import Message, parse_ranges_text
 from message_lifecycle.model.outcome import OutcomeName
 from message_lifecycle.model.phrases import amount, short
@@ -46,7 +46,9 @@ def check(
         raise not_undoable(plan.plan_id, "its table is another one now: the topic was made anew")
     ended_at = Instant(published_at + undo_window_us)
     if now >= ended_at:
-        raise undo_window_passed(plan.plan_id, published_at=to_second(published_at), ended_at=to_second(ended_at), now=to_second(now))
+        raise undo_window_passed(
+            plan.plan_id, published_at=format_to_second(published_at), ended_at=format_to_second(ended_at), now=format_to_second(now)
+        )
 
 
 def check_later(plan: Plan, found: Returning, later: Iterable[Plan], policy: Policy) -> None:
@@ -68,7 +70,7 @@ def check_later(plan: Plan, found: Returning, later: Iterable[Plan], policy: Pol
     places = (*ranges_in(found.rows), *marked, *(_removed_ranges(plan) if plan.from_view.mark else ()))
     for other in later:
         for part in other.on_view.compact:
-            if any(_meets(place, part.partition, part.after, part.through) for place in places):
+            if any(_overlaps(place, part.partition, part.after, part.through) for place in places):
                 raise later_plan(plan.plan_id, other.plan_id, "compacted the place of what it removed, so that the view is without it")
 
 
@@ -100,7 +102,7 @@ def is_passed_over(plan: Plan, message: Message, undone: Plan, newest: Mapping[t
     return bool(plan.on_view.compact) or plan.removal_at(message.partition, message.offset) is not None
 
 
-def _meets(place: Range, partition: int, after: int, through: int) -> bool:
+def _overlaps(place: Range, partition: int, after: int, through: int) -> bool:
     of, first, last = place
     return of == partition and first <= through and last > after
 

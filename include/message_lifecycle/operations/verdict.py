@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, duration
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_duration
 from message_lifecycle.model.outcome import Approval, GateReport, Staged
 from message_lifecycle.model.phrases import short
 from message_lifecycle.model.plan import Plan
@@ -29,7 +29,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Withheld:
+class WithheldVerdict:
     """Why the plan may not be published (now)."""
 
     outcome: Literal["blocked", "needs_approval", "refused", "lapsed"]
@@ -45,29 +45,29 @@ def decide(
     asked_at: Instant,
     now: Instant,
     approval_ttl_us: int,
-) -> Verdict | Withheld:
+) -> Verdict | WithheldVerdict:
     """Judge by what the ledger holds: the gate must have judged this very plan and staged snapshot.
 
     `asked_at`: when the gate reported; a question older than `approval_ttl_us` at `now` has lapsed.
     """
     if report.plan_id != plan.plan_id or staged.plan_id != plan.plan_id:
-        return Withheld(outcome="blocked", reason="the gate's report or the staged change belongs to another plan")
+        return WithheldVerdict(outcome="blocked", reason="the gate's report or the staged change belongs to another plan")
     if report.staged_snapshot_id != staged.snapshot_id:
-        return Withheld(
+        return WithheldVerdict(
             outcome="blocked",
             reason=f"the gate judged snapshot {report.staged_snapshot_id}, staged is {staged.snapshot_id}",
         )
     if approval is not None and approval.plan_id != plan.plan_id:
-        return Withheld(outcome="blocked", reason="the approval belongs to another plan")
+        return WithheldVerdict(outcome="blocked", reason="the approval belongs to another plan")
     if approval is not None and approval.granted and approval.gate_id not in (None, report.gate_id):
         told = (
             f"{approval.by} answered gate report {short(approval.gate_id or '')}, but the staged change has report {short(report.gate_id)}"
         )
-        return Withheld(outcome="lapsed", reason=told)
+        return WithheldVerdict(outcome="lapsed", reason=told)
     match report.judgement:
         case "blocked":
             failed = ", ".join(check.id for check in report.blocking)
-            return Withheld(
+            return WithheldVerdict(
                 outcome="blocked",
                 reason=f"gate checks failed or were not evaluated: {failed or 'fewer evaluated than declared'}",
             )
@@ -75,13 +75,13 @@ def decide(
             if approval is None:
                 limits = "; ".join(check.found for check in report.checks if not check.passed)
                 if now > asked_at + approval_ttl_us:
-                    told = f"no answer within {duration(approval_ttl_us / MICROS_PER_SECOND)}: {limits}"
-                    return Withheld(outcome="lapsed", reason=told)
-                return Withheld(outcome="needs_approval", reason=limits)
+                    told = f"no answer within {format_duration(approval_ttl_us / MICROS_PER_SECOND)}: {limits}"
+                    return WithheldVerdict(outcome="lapsed", reason=told)
+                return WithheldVerdict(outcome="needs_approval", reason=limits)
             if approval.at > asked_at + approval_ttl_us:
-                return Withheld(outcome="lapsed", reason=f"{approval.by} answered after the plan had lapsed")
+                return WithheldVerdict(outcome="lapsed", reason=f"{approval.by} answered after the plan had lapsed")
             if not approval.granted:
-                return Withheld(outcome="refused", reason=f"{approval.by} refused: {approval.text or 'no reason given'}")
+                return WithheldVerdict(outcome="refused", reason=f"{approval.by} refused: {approval.text or 'no reason given'}")
         case "passed":
             pass
         case never:

@@ -16,7 +16,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
-from message_lifecycle.model.setting_list import Value, of_documents
+from message_lifecycle.model.setting_list import Value, settings_have_documents
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import Refusal
 from message_lifecycle.ports.change import ChangeStore
@@ -63,9 +63,9 @@ class Topic:
     """The newest time that a commit wrote to the topic's table. None if the store keeps no such time."""
 
     @property
-    def of_documents(self) -> bool:
+    def has_documents(self) -> bool:
         """True if the topic holds documents, not messages (SNP-10)."""
-        return of_documents(self.settings)
+        return settings_have_documents(self.settings)
 
 
 class Topics(Protocol):

@@ -98,11 +98,11 @@ def instant_of(s: Services, as_of: str | None) -> Instant:
     return given
 
 
-def work_of(s: Services, name: TopicName) -> Scheduled:
+def scheduled_work(s: Services, name: TopicName) -> Scheduled:
     """Return the topic's scheduled work: cleaning for messages, retention for a backend, snapshots and purges for documents."""
     from message_lifecycle.app.services import policy_of
 
-    return "snapshot_with_purge" if policy_of(s, name).of_documents else s.work_on(name)
+    return "snapshot_with_purge" if policy_of(s, name).has_documents else s.work_on(name)
 
 
 def exit_code_of_outcome(name: OutcomeName) -> int:

@@ -15,11 +15,11 @@ from message_lifecycle.app.cli.options import (
     OutputOption,
     TopicArgument,
     argument,
-    changes_of,
     complete_setting_name,
     flag,
     instant,
     option,
+    parse_setting_changes,
 )
 from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_long, show_progress
 from message_lifecycle.app.rendering import Table, as_json
@@ -57,7 +57,7 @@ def add(
 
     s, name = find_topic(ctx, topic)
     fold = policy_of(s, name).fold
-    where, lines = _lines(file)
+    where, lines = _read_lines(file)
     changes = list(read_changes(lines, where=where, fold=fold or ""))
     with show_progress(f"{name}: adding {len(changes)} changes"):
         newest = add_changes(s, name, changes, epoch=epoch)
@@ -214,7 +214,7 @@ def alter(
         raise typer.BadParameter("--owner and --no-owner need --document")
     if owner is not None and no_owner:
         raise typer.BadParameter("--owner and --no-owner exclude each other")
-    changes = changes_of(settings or [], unset, "NAME=VALUE")
+    changes = parse_setting_changes(settings or [], unset, "NAME=VALUE")
     if not changes and owner is None and not no_owner:
         raise typer.BadParameter("no change given. Give NAME=VALUE, --unset NAME or --owner USER")
     s, name = find_topic(ctx, topic)
@@ -228,7 +228,7 @@ def alter(
     emit(output, AlteredView(topic=name, level=level, name=of, settings=settings_now, owner=own.owners.get(of)))
 
 
-def _lines(file: str) -> tuple[str, list[bytes]]:
+def _read_lines(file: str) -> tuple[str, list[bytes]]:
     """Return the name of the source and its lines. Raises UnreadableFile."""
     if file == _STDIN:
         return "standard input", sys.stdin.buffer.readlines()

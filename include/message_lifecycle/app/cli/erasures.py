@@ -15,10 +15,10 @@ from message_lifecycle.app.cli.options import (
     OutputOption,
     TextOption,
     argument,
+    consent_of,
     option,
     read_key,
     read_keys,
-    word_of,
 )
 from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.model.names import TopicName
@@ -77,7 +77,7 @@ def erase(
     from message_lifecycle.app.erasures import ask
     from message_lifecycle.app.in_values import check_searchable
 
-    word_of(by, text, "an erasure")
+    consent_of(by, text, "an erasure")
     s = services(ctx)
     topics = [TopicName.parse(name) for name in topic or ()]
     keys = read_keys(is_base64=is_base64, empty_is_a_key=empty_key)
@@ -175,7 +175,7 @@ def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: 
     from message_lifecycle.app.views.erasures import TopicError, erasure_view
     from message_lifecycle.app.views.state import outcome_view
 
-    word = word_of(by, text, "an erasure")
+    word = consent_of(by, text, "an erasure")
     s = services(ctx)
     with show_progress("plan, stage, gate, publish, verify"):
         found = carry_out(s, request_id, approver=lambda _plan, _report: word)

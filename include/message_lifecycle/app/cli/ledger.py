@@ -11,7 +11,7 @@ from message_lifecycle.app.cli.context import find_topic, services, wiring_of
 from message_lifecycle.app.cli.options import LimitOption, OutputOption, PlanArgument, TopicArgument, argument
 from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.app.wording import count
-from message_lifecycle.model.instants import format_instant, to_second
+from message_lifecycle.model.instants import format_instant, format_to_second
 from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
@@ -107,5 +107,5 @@ def _show_backup(output: Output, file: Path, made: Backup, what: str) -> None:
         "rows": made.counts,
     }
     rows = count(sum(made.counts.values()))
-    facts = {"file": str(file), "ledger": head.uuid, "number": str(head.sequence), "as of": to_second(head.taken_at), "rows": rows}
+    facts = {"file": str(file), "ledger": head.uuid, "number": str(head.sequence), "as of": format_to_second(head.taken_at), "rows": rows}
     emit(output, answer, [f"Ledger {what}", facts])

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from message_lifecycle.app.cli.context import DIFFERENT, instant_of, services
-from message_lifecycle.app.cli.options import AsOfOption, OutputOption, argument, position
+from message_lifecycle.app.cli.options import AsOfOption, OutputOption, argument, parse_position
 from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.app.rendering import Table
 from message_lifecycle.model.names import TopicName
@@ -77,7 +77,7 @@ def explain(
             raise typer.BadParameter("name the message, too: lifecycle explain TOPIC PARTITION:OFFSET")
         emit(output, plan_page(s, subject))
         return
-    partition, offset = position(at_position)
+    partition, offset = parse_position(at_position)
     name, at = TopicName.parse(subject), instant_of(s, as_of)
     with s.topics.look():
         found = explain_message(s, name, partition, offset, as_of=at)

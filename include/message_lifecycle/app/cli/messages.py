@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from message_lifecycle.app.cli.context import WAITS, find_topic, report_result, services
-from message_lifecycle.app.cli.options import AtOption, OutputOption, TopicArgument, argument, flag, instant, option, position, word_of
+from message_lifecycle.app.cli.options import (
+    AtOption,
+    OutputOption,
+    TopicArgument,
+    argument,
+    consent_of,
+    flag,
+    instant,
+    option,
+    parse_position,
+)
 from message_lifecycle.app.cli.screen import Output, emit, emit_line, show_progress
 from message_lifecycle.app.rendering import Notes
 from message_lifecycle.app.wording import text_of
@@ -157,7 +167,7 @@ class _Remapping:
     def __init__(self, ctx: typer.Context, topic: str, by: str, why: str) -> None:
         from message_lifecycle.app.remap import RemapRequest
 
-        _, by, why = word_of(by, why, "a remap")
+        _, by, why = consent_of(by, why, "a remap")
         self._word = RemapRequest(by=by, why=why)
         self._services = services(ctx)
         TopicName.parse(topic)
@@ -295,7 +305,7 @@ def commit(
     """Record how far a consumer has read; its first commit registers it."""
     from message_lifecycle.app.reading import commit_progress
 
-    partition, offset = position(at_position, before_first=True)
+    partition, offset = parse_position(at_position, before_first=True)
     given = None if at is None else instant(at)
     s, name = find_topic(ctx, topic)
     known = s.reader.log(name).end_offsets

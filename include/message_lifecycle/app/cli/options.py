@@ -80,7 +80,7 @@ def invalid_position(text: str) -> BadInput:
     )
 
 
-def position(text: str, *, before_first: bool = False) -> tuple[int, int]:
+def parse_position(text: str, *, before_first: bool = False) -> tuple[int, int]:
     """Read `PARTITION:OFFSET`. The offset -1 needs `before_first`. Raises InvalidPosition."""
     found = _POSITION.fullmatch(text)
     if found is None or (found[2] == "-1" and not before_first):
@@ -93,7 +93,7 @@ def instant(text: str) -> Instant:
     return parse_instant(int(text) if _INTEGER.fullmatch(text) else text)
 
 
-def settings_of(texts: list[str], where: str) -> dict[str, Value]:
+def parse_settings(texts: list[str], where: str) -> dict[str, Value]:
     """Read `NAME=VALUE` of a topic's settings, each name at most once. Raises InvalidSetting and similar errors."""
     found: dict[str, str] = {}
     for text in texts:
@@ -106,16 +106,16 @@ def settings_of(texts: list[str], where: str) -> dict[str, Value]:
     return parse_topic_settings(found, where=where)
 
 
-def changes_of(settings: list[str], unset: list[str], where: str) -> dict[str, Value | None]:
+def parse_setting_changes(settings: list[str], unset: list[str], where: str) -> dict[str, Value | None]:
     """Return the changed settings: the new value of each given setting, None for each setting of --unset."""
-    given = settings_of(settings, where)
+    given = parse_settings(settings, where)
     both = sorted(set(given) & set(unset))
     if both:
         raise typer.BadParameter(f"{both[0]!r} is both set and unset", param_hint="--unset")
     return {**given, **topic_changes(dict.fromkeys(unset), where="--unset")}
 
 
-def word_of(by: str, text: str, of: str = "a request") -> tuple[bool, str, str]:
+def consent_of(by: str, text: str, of: str = "a request") -> tuple[bool, str, str]:
     """Return a person's consent with name and reason, in the form of a plan's approval. `of` names the approved thing in errors."""
     if not by.strip() or not text.strip():
         raise typer.BadParameter(f"{of} has a name and a reason: --by NAME --why WHY")

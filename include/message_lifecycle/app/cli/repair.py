@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from message_lifecycle.app.cli.context import find_topic
-from message_lifecycle.app.cli.options import OutputOption, TopicArgument, flag, option, word_of
+from message_lifecycle.app.cli.options import OutputOption, TopicArgument, consent_of, flag, option
 from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.model.errors import EXIT_REFUSED
 
@@ -33,7 +33,7 @@ def repair(
     Another engine's expiry, property change or rollback can remove the end offsets. Until a repair, nothing is written or removed.
     """
     from message_lifecycle.app.views.repair import repair_view
-    from message_lifecycle.app.witness import look
+    from message_lifecycle.app.witness import inspect_topic
     from message_lifecycle.app.witness import repair as carry_out
 
     if (by is None) != (text is None):
@@ -42,10 +42,10 @@ def repair(
         raise typer.BadParameter("--accept-rollback and --give-up-tables need --by NAME and --why WHY")
     s, name = find_topic(ctx, topic)
     if by is None or text is None:
-        found = look(s, name)
+        found = inspect_topic(s, name)
         emit(output, repair_view(found))
         return EXIT_REFUSED if found.missing or any(one.problem for one in found.found) else 0
-    _, by, text = word_of(by, text, "a repair")
+    _, by, text = consent_of(by, text, "a repair")
     with show_progress(f"{name}: repairing the log's state"):
         done = carry_out(s, name, by=by, text=text, accept_rollback=accept_rollback, give_up_tables=give_up_tables)
     emit(output, repair_view(done))

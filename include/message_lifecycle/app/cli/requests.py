@@ -16,11 +16,11 @@ from message_lifecycle.app.cli.options import (
     TextOption,
     TopicArgument,
     argument,
+    consent_of,
     key_of,
     option,
-    position,
+    parse_position,
     read_key,
-    word_of,
 )
 from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.app.rendering import Block
@@ -68,7 +68,7 @@ def delete(
         raise typer.BadParameter("give either messages as PARTITION:OFFSET, or --batch BATCH")
     if batch is not None:
         return _carry_out(ctx, topic, lambda s, name: _ranges_of_batch(s, name, batch), by, text, output)
-    request = RemoveMessages(positions=tuple(sorted({position(entry) for entry in positions or ()})))
+    request = RemoveMessages(positions=tuple(sorted({parse_position(entry) for entry in positions or ()})))
     return _carry_out(ctx, topic, lambda _s, _name: request, by, text, output)
 
 
@@ -157,7 +157,7 @@ def undo(
 
     Planned, gated and published like a deletion, with your --by and --why as its approval. Messages that arrived since stay. Rules do not remove the messages that came back, until you say --release or request their removal by name.
     """
-    word = word_of(by, text, "an undo")
+    word = consent_of(by, text, "an undo")
     s = services(ctx)
     if release:
         return _release(s, plan, word[1], word[2], output)
@@ -200,7 +200,7 @@ def _carry_out(
     *,
     sought: Collection[bytes] = (),
 ) -> int:
-    word = word_of(by, text)
+    word = consent_of(by, text)
     s, name = find_topic(ctx, topic)
     return _run(s, name, asked(s, name), word, output, sought=sought)
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from message_lifecycle.app.cli.context import DIFFERENT, exit_code_of_outcome, instant_of, report_result, services, work_of, worst_exit_code
+from message_lifecycle.app.cli.context import (
+    DIFFERENT,
+    exit_code_of_outcome,
+    instant_of,
+    report_result,
+    scheduled_work,
+    services,
+    worst_exit_code,
+)
 from message_lifecycle.app.cli.options import (
     ApproverOption,
     AsOfOption,
@@ -57,7 +65,7 @@ def run(
 
     A plan over the limits waits for a person: exit status 5. With --output json, one object per topic.
     """
-    return run_each(ctx, topics, as_of, yes, by, output, work_of)
+    return run_each(ctx, topics, as_of, yes, by, output, scheduled_work)
 
 
 def run_each(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.app.rendering import ABSENT, Block, Cell, Heading, Line, Notes, Rows, Table, as_json, kind_of
 from message_lifecycle.app.wording import count, size
-from message_lifecycle.model.instants import to_second
+from message_lifecycle.model.instants import format_to_second
 from message_lifecycle.model.names import safe
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Screen:
             if found is None or found is ABSENT:
                 return "", kind
         if kind == "Instant":
-            return self._shorten_times(to_second(found)), kind
+            return self._shorten_times(format_to_second(found)), kind
         return _NUMBERS[kind](found) if kind in _NUMBERS else str(found), kind
 
     def _shorten_times(self, text: str) -> str:

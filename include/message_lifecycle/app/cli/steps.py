@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from message_lifecycle.app.cli.context import exit_code_of_judgement, instant_of, report_result, services, work_of, worst_exit_code
+from message_lifecycle.app.cli.context import exit_code_of_judgement, instant_of, report_result, scheduled_work, services, worst_exit_code
 from message_lifecycle.app.cli.options import (
     AsOfOption,
     ByOption,
@@ -19,8 +19,8 @@ from message_lifecycle.app.cli.options import (
     TextOption,
     TopicArgument,
     argument,
+    consent_of,
     flag,
-    word_of,
 )
 from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.app.rendering import ABSENT, as_json
@@ -76,7 +76,7 @@ def plan(
     s = services(ctx)
     at = instant_of(s, as_of)
     name = TopicName.parse(topic)
-    work = work_of(s, name)
+    work = scheduled_work(s, name)
     with show_progress(f"planning {name}"):
         if dry_run:
             from message_lifecycle.app.operations.registry import preview
@@ -197,7 +197,7 @@ def _answer(ctx: typer.Context, beginning: str, *, granted: bool, by: str, text:
     from message_lifecycle.app import steps
     from message_lifecycle.app.views.plans import ApprovalView
 
-    _, by, text = word_of(by, text, "an answer")
+    _, by, text = consent_of(by, text, "an answer")
     s = services(ctx)
     record = s.ledger.record(beginning)
     plan, standing = record.plan, "" if record.report is None else record.report.gate_id

@@ -17,12 +17,12 @@ from message_lifecycle.app.cli.options import (
     TextOption,
     TopicArgument,
     argument,
-    changes_of,
     complete_setting,
     complete_setting_name,
+    consent_of,
     option,
-    settings_of,
-    word_of,
+    parse_setting_changes,
+    parse_settings,
 )
 from message_lifecycle.app.cli.repair import repair
 from message_lifecycle.app.cli.screen import Output, emit, show_progress
@@ -75,7 +75,7 @@ def create(
     from message_lifecycle.app.views.topics import altered_view
     from message_lifecycle.model.settings import resolve
 
-    checked = settings_of(settings, "--set")
+    checked = parse_settings(settings, "--set")
     if from_iggy is not None:
         recorded = _read_recorded_topic(from_iggy, topic=topic, partitions=partitions, settings=checked)
         name, partitions, checked = recorded.name, recorded.partitions, {**checked, **recorded.settings}
@@ -118,7 +118,7 @@ def alter(
     from message_lifecycle.app.topics import alter_topic
     from message_lifecycle.app.views.topics import altered_view
 
-    changes = changes_of(settings, unset, "--set")
+    changes = parse_setting_changes(settings, unset, "--set")
     if not changes and accept is None:
         raise typer.BadParameter("no change given. Give --set NAME=VALUE or --unset NAME")
     if (accept is None) != (by is None) or accept == "" or by == "":
@@ -198,7 +198,7 @@ def delete(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
     """
     from message_lifecycle.app.requests import delete_topic
 
-    word = word_of(by, text)
+    word = consent_of(by, text)
     s, name = find_topic(ctx, topic)
     with show_progress(f"{name}: plan, stage, gate, publish, verify"):
         outcome = delete_topic(s, name, by=word[1], text=word[2])
@@ -215,7 +215,7 @@ def forget(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
     """
     from message_lifecycle.app.known import forget_topic
 
-    word = word_of(by, text)
+    word = consent_of(by, text)
     s = services(ctx)
     return report_result(s, output, forget_topic(s, TopicName.parse(topic), by=word[1], text=word[2]))
 

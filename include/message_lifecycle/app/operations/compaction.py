@@ -21,7 +21,7 @@ from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.errors import CompactedTableMissing, horizon_beyond_log
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.hold import Hold
-from message_lifecycle.model.instants import Instant, to_second
+from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Look, Owed
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged
@@ -69,13 +69,13 @@ class Compaction(Operation):
         new, due = _new_bytes(facts), compaction.is_due(facts.view, policy, as_of=asked.as_of)
         if not due and not asked.named and (few := _too_few(new, policy)):
             return Due(topic=name, due=False, reason=few)
-        since = "" if made.due_since is None else f" since {to_second(made.due_since)}"
+        since = "" if made.due_since is None else f" since {format_to_second(made.due_since)}"
         reason = f"{sum(tail.rows for tail in facts.tails)} messages, {new} bytes, are new"
         reason += f"; in the view messages may be due{since}" if due else ""
         return asked.due_unless_blocked(made, reason)
 
     def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
-        if policy.of_documents or not policy.is_compacted:
+        if policy.has_documents or not policy.is_compacted:
             return ()
         nothing = Owed(kind="compaction")
         as_of = s.ledger.now()
@@ -139,7 +139,7 @@ class PurgeCompacted(MessageOperation):
     undoable, stops_when_disabled = True, True
 
     def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
-        if policy.of_documents or not policy.purges_compacted:
+        if policy.has_documents or not policy.purges_compacted:
             return ()
         if s.view_of(name) is None:
             return [Owed(kind="purge", by_setting=False)]

@@ -29,7 +29,7 @@ from message_lifecycle.app.holds import held_documents, holds_of, ids_of
 from message_lifecycle.app.known import holds_documents
 from message_lifecycle.app.operations import questions
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, is_undone
-from message_lifecycle.app.operations.undo import Undo, check, later_plans, remember
+from message_lifecycle.app.operations.undo import Undo, check, later_plans, record_restored_messages
 from message_lifecycle.app.services import Services
 from message_lifecycle.gates.documents import document_undo_suite, documents_suite
 from message_lifecycle.gates.suite import Suite
@@ -73,7 +73,7 @@ class SnapshotWithPurge(DocumentOperation):
     undoable = True
 
     def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
-        if not policy.of_documents:
+        if not policy.has_documents:
             return ()
         return [Owed(kind="documents", amount=len(made().on_snapshots.documents), unit="documents", held=made().held)]
 
@@ -172,7 +172,7 @@ class SnapshotWithPurge(DocumentOperation):
         _deactivate(s, plan)
         accepted = s.ledger.accepted(plan.topic)
         removes = any(action.purged or action.dropped for action in documents_to_purge(plan, staged))
-        own, policy = s.ledger.settings_below_topic(plan.topic), Policy.of_values(plan.policy)
+        own, policy = s.ledger.settings_below_topic(plan.topic), Policy.from_values(plan.policy)
         if removes or (
             accepted is not None
             and not tightened_settings(policy, policies_of_documents(own, policy), accepted, accepted_own_settings(accepted))
@@ -193,7 +193,7 @@ class UndoOfDocuments(Undo, DocumentOperation):
             check(s, record, policy, tables.changes_uuid, lambda: all(store.has_begun(undone) for store in committed))
             actions = [action for action in documents_to_purge(undone, record.staged) if action.purged or action.dropped]
             purges = later_plans(s, undone, "snapshot_with_purge")
-            taken = snapshot_with_purge.Taken(actions=actions, before=s.documents.before(undone, actions), later=purges)
+            taken = snapshot_with_purge.RemovedDocumentRows(actions=actions, before=s.documents.before(undone, actions), later=purges)
         heeded = ids_of(holds_of(s, name))
         return snapshot_with_purge.plan_undo(tables, s.documents.states(name, tables), policy, undone, taken, as_of=as_of, heeded=heeded)
 
@@ -203,7 +203,7 @@ class UndoOfDocuments(Undo, DocumentOperation):
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, wrong = record.plan, []
         # Record first that the changes came back, even if a check fails later: the next run must not remove them again.
-        remember(s, plan)
+        record_restored_messages(s, plan)
         if published.restored != plan.restored_rows:
             wrong.append(f"{plan.restored_rows} changes should be back, the commit says {published.restored}")
         named = {back.document for back in plan.documents_back}
@@ -236,7 +236,7 @@ def unsynced(s: Services, plan: Plan, staged: Staged) -> list[str]:
     if not purged:
         return []
     rows, own = clients_by_document(s, plan.topic), s.ledger.settings_below_topic(plan.topic)
-    policy, found = Policy.of_values(plan.policy), []
+    policy, found = Policy.from_values(plan.policy), []
     for action in purged:
         mine = policy_of_document(own, policy, action.document)
         lowest = lowest_synced(rows.get(action.document, ()), mine, as_of=plan.as_of)
@@ -253,7 +253,7 @@ def _check_clients(s: Services, plan: Plan, staged: Staged) -> None:
 
 def _deactivate(s: Services, plan: Plan) -> None:
     """Deactivate clients that were silent for too long. Such a client keeps no changes, and attaches again from the snapshot (SNP-3)."""
-    own, policy = s.ledger.settings_below_topic(plan.topic), Policy.of_values(plan.policy)
+    own, policy = s.ledger.settings_below_topic(plan.topic), Policy.from_values(plan.policy)
     silent: list[Synced] = []
     for document, rows in clients_by_document(s, plan.topic).items():
         live = {row.client for row in live_clients(rows, policy_of_document(own, policy, document), as_of=plan.as_of)}

@@ -68,7 +68,7 @@ class Erasure(Operation):
         # If the search finds nothing, no commit locks out writers. A writer that began earlier could then bring a key in after the
         # search:
         # an ingest that read the forbidden keys before the request, or a copy that read its origin before the origin's erasure.
-        with writers_waited_for(s, name, purposes=INTAKE):
+        with lock_out_writers(s, name, purposes=INTAKE):
             pass
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
@@ -97,7 +97,7 @@ class Erasure(Operation):
         return erasure_suite(plan, policy)
 
     def writer_lock(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
-        return writers_waited_for(s, plan.topic)
+        return lock_out_writers(s, plan.topic)
 
     def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         """Check that no ingest batch is open, because only the history, which the erasure removes, shows whether the table has the batch.
@@ -122,7 +122,7 @@ class Erasure(Operation):
         """Search the tables again and return the differences. Without a difference, the search result joins the request's receipt."""
         plan = record.plan
         found = tuple(search(s, plan, matches_of(s, plan)))
-        wrong = [*_left(found), *_otherwise(plan, published, found)]
+        wrong = [*_describe_remaining_rows(found), *_describe_differences(plan, published, found)]
         if not wrong:
             add_to_receipt(s, plan, found)
         return wrong
@@ -138,9 +138,9 @@ class Erasure(Operation):
         """Search again if no key was found, and record the search as the receipt. Raises TopicBusy."""
         if plan.changes:
             return None, []
-        with writers_waited_for(s, plan.topic, purposes=INTAKE):  # their uncommitted files belong to no table, so a search would miss them
+        with lock_out_writers(s, plan.topic, purposes=INTAKE):  # their uncommitted files belong to no table, so a search would miss them
             found = tuple(search(s, plan, matches_of(s, plan)))
-        wrong = _left(found)
+        wrong = _describe_remaining_rows(found)
         if not wrong:
             add_to_receipt(s, plan, found)
         return None, wrong
@@ -180,16 +180,18 @@ def _refuse_held(
         if (
             key is None
             or matches(key)
-            or _touches(found, eraser_of(s, name).find_key(name, matches.of_key(key), policy, as_of=as_of, undoable=undoable))
+            or _may_remove_other_keys(
+                found, eraser_of(s, name).find_key(name, matches.for_key(key), policy, as_of=as_of, undoable=undoable)
+            )
         ):
             raise HeldByLegalHold(str(name), sum(file.rows for table in found for file in table.files), [hold.description])
 
 
-def _touches(found: Sequence[KeySearchResult], held: Sequence[KeySearchResult]) -> bool:
+def _may_remove_other_keys(found: Sequence[KeySearchResult], held: Sequence[KeySearchResult]) -> bool:
     """Return whether erasing the `found` rows may remove rows of another key, which are in `held`."""
     refused = {file.name: file.offsets for file in _refused(found)}
     return any(not file.needed for table in held for file in table.files) or any(
-        file.name in refused and _meet(refused[file.name], file.offsets) for file in _refused(held)
+        file.name in refused and _may_overlap(refused[file.name], file.offsets) for file in _refused(held)
     )
 
 
@@ -198,7 +200,7 @@ def _refused(found: Sequence[KeySearchResult]) -> Iterator[HeldFile]:
     return (file for table in found if TABLE_KINDS[table.table].of_text for file in table.files)
 
 
-def _meet(one: str, other: str) -> bool:
+def _may_overlap(one: str, other: str) -> bool:
     """Return whether both files' rows overlap. If a store does not name its rows, they may overlap."""
     return not (one and other) or not set(offsets_of(one)).isdisjoint(offsets_of(other))
 
@@ -228,7 +230,7 @@ def matches_of(s: Services, plan: Plan) -> KeyMatch:
 
 
 @contextmanager
-def writers_waited_for(s: Services, name: TopicName, *, purposes: Sequence[str] = _WRITERS) -> Iterator[None]:
+def lock_out_writers(s: Services, name: TopicName, *, purposes: Sequence[str] = _WRITERS) -> Iterator[None]:
     """Wait for the topic's writers and lock them out meanwhile. Raises TopicBusy."""
     with ExitStack() as held:
         for purpose in purposes:
@@ -236,7 +238,7 @@ def writers_waited_for(s: Services, name: TopicName, *, purposes: Sequence[str] 
         yield
 
 
-def _left(found: Sequence[ErasedTable]) -> list[str]:
+def _describe_remaining_rows(found: Sequence[ErasedTable]) -> list[str]:
     return [
         f"the {table.table} still holds a requested key, in {table.files_found} of {table.files_searched} data files"
         for table in found
@@ -244,7 +246,7 @@ def _left(found: Sequence[ErasedTable]) -> list[str]:
     ]
 
 
-def _otherwise(plan: Plan, published: Published, found: Sequence[ErasedTable]) -> list[str]:
+def _describe_differences(plan: Plan, published: Published, found: Sequence[ErasedTable]) -> list[str]:
     """Return the differences between the tables, the commit and the plan."""
     wrong = []
     kept = {(action.table, snapshot) for action in plan.rewrites for snapshot in action.snapshots}
@@ -261,7 +263,7 @@ def forget_former(s: Services, request: ErasureRequest) -> None:
     """Remove the documents from the ledger for topics that are gone for good, or that now hold messages: no plan covers these topics."""
     for name in s.ledger.document_topics(names_of(lambda one: one.of_documents and not one.gives_back)):
         topic = find_topic(s, name)
-        if (not request.topics or name in request.topics) and (topic is None or not topic.of_documents):
+        if (not request.topics or name in request.topics) and (topic is None or not topic.has_documents):
             s.ledger.forget_documents(name, _substitute(match_of(s, [request])))
 
 

@@ -31,7 +31,15 @@ from message_lifecycle.model.reasons import is_age, is_limit, reasons_of_obligat
 from message_lifecycle.model.request import PurgeKey, RemoveNullKeys, RemoveRanges, Request, TruncateLog, requested_offsets
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import markers, message_cleaner, requests
-from message_lifecycle.operations.expiry import NOTHING_WAITS, READER, Lag, Waiting, partitions_held_back, removes_past_horizon, waiting_of
+from message_lifecycle.operations.expiry import (
+    NOTHING_WAITS,
+    READER,
+    CompactionLag,
+    WaitingMessages,
+    find_waiting_messages,
+    partitions_held_back,
+    removes_past_horizon,
+)
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import ChangeStore
 
@@ -160,7 +168,7 @@ class Cleaning(MessageOperation):
     def after_outcome(self, s: Services, plan: Plan, after: Plan) -> None:
         """Record the plan's settings as accepted if it removed something, or if the settings are not tighter than before (DEL-3)."""
         accepted = s.ledger.accepted(plan.topic)
-        if not plan.is_empty or (accepted is not None and not Policy.of_values(plan.policy).tightened_since(accepted)):
+        if not plan.is_empty or (accepted is not None and not Policy.from_values(plan.policy).tightened_since(accepted)):
             s.ledger.set_accepted(plan.topic, dict(plan.policy))
 
     def with_counts(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
@@ -186,7 +194,7 @@ class MessageCleaner(Cleaning):
     stops_when_disabled = True
 
     def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
-        if policy.of_documents:
+        if policy.has_documents:
             return ()
         found: list[Owed] = []
         if policy.message_expiry_us:
@@ -297,9 +305,9 @@ def _plan(s: Services, facts: Facts, policy: Policy, *, as_of: Instant) -> Plan:
     view = None if limit_us is None or not policy.cleaner_enabled else s.view_of(log.topic)
     if limit_us is None or view is None:
         return message_cleaner.plan(facts, policy, as_of=as_of, ask=partial(s.reader.rows, log))
-    lag = Lag(view=view, oldest=s.stores.view.oldest_past(log, view), limit_us=limit_us, as_of=as_of)
+    lag = CompactionLag(view=view, oldest=s.stores.view.oldest_past(log, view), limit_us=limit_us, as_of=as_of)
 
-    def made_with(waiting: Waiting) -> Plan:
+    def made_with(waiting: WaitingMessages) -> Plan:
         def ask(question: RowQuestion) -> RowAnswer:
             return waiting.hold_back(s.reader.rows(log, question))
 
@@ -311,11 +319,11 @@ def _plan(s: Services, facts: Facts, policy: Policy, *, as_of: Instant) -> Plan:
     for _ in range(_TRIES):
         made = made_with(waiting)
         outlived = s.stores.view.find_older_rows(view, made) if removes_past_horizon(made, view) else NONE_OUTLIVED
-        more = waiting_of(made, view, outlived) | partitions_held_back(outlived, view, of_view)
+        more = find_waiting_messages(made, view, outlived) | partitions_held_back(outlived, view, of_view)
         if not more:
             return lag.complete_plan(made, outlived)
         waiting |= more
-    everything = Waiting(cuts={partition: view.horizon(partition) + 1 for partition in log.end_offsets})
+    everything = WaitingMessages(cuts={partition: view.horizon(partition) + 1 for partition in log.end_offsets})
     return lag.complete_plan(made_with(everything), NONE_OUTLIVED)
 
 
@@ -393,11 +401,11 @@ def _rows_of_view(
     for entry in found.due:
         going.setdefault(entry.partition, set()).update(offsets_of(entry.taken))
     if isinstance(request, PurgeKey):
-        return _of_key(s, log, view, request, going, as_of)
+        return _find_by_key(s, log, view, request, going, as_of)
     if isinstance(request, TruncateLog | RemoveNullKeys):
-        return _of_span(s, log, view, request)
+        return _find_in_span(s, log, view, request)
     if isinstance(request, RemoveRanges):
-        taken = _of_ranges(s, log, view, request)
+        taken = _find_in_ranges(s, log, view, request)
     else:
         taken = {}
         for partition, offset in request.positions:
@@ -413,7 +421,7 @@ def _rows_of_view(
     return chosen
 
 
-def _of_ranges(s: Services, log: LogState, view: ViewState, request: RemoveRanges) -> Offsets:
+def _find_in_ranges(s: Services, log: LogState, view: ViewState, request: RemoveRanges) -> Offsets:
     """Offsets of the view's messages within the ranges."""
     chosen: Offsets = {}
     for partition in sorted({partition for partition, _, _ in request.ranges}):
@@ -424,7 +432,7 @@ def _of_ranges(s: Services, log: LogState, view: ViewState, request: RemoveRange
     return chosen
 
 
-def _of_span(s: Services, log: LogState, view: ViewState, request: TruncateLog | RemoveNullKeys) -> Offsets:
+def _find_in_span(s: Services, log: LogState, view: ViewState, request: TruncateLog | RemoveNullKeys) -> Offsets:
     """Return the offsets of the requested messages that the view has. An older message of a key is in the span, too: its offset is lower."""
     span, chosen = requested_offsets(request), set[int]()
     for row in s.stores.view.view_rows(log.topic, view, partition=request.partition, start=span.start):
@@ -450,7 +458,7 @@ def _newest_past_horizon(s: Services, log: LogState, view: ViewState, going: Off
     return newest
 
 
-def _of_key(s: Services, log: LogState, view: ViewState, request: PurgeKey, going: Offsets, as_of: Instant) -> Offsets:
+def _find_by_key(s: Services, log: LogState, view: ViewState, request: PurgeKey, going: Offsets, as_of: Instant) -> Offsets:
     in_log = s.reader.find_requested_rows(log, PurgeKey(key=request.key), as_of=as_of)
     of_log: Offsets = {}
     for entry in in_log.due:
@@ -483,7 +491,7 @@ class MarkerGeneration(MessageOperation):
     )
 
     def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
-        if policy.of_documents or policy.marker_ttl_us is None:
+        if policy.has_documents or policy.marker_ttl_us is None:
             return ()
         return [Owed(kind="markers", amount=len(made().on_log.sweep), unit="snapshots of another writer", by_setting=False)]
 

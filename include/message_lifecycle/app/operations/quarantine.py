@@ -8,7 +8,7 @@ from typing import cast
 from message_lifecycle.app.due import Due, DueContext
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, record_accepted_setting
-from message_lifecycle.app.operations.undo import Undo, check, remember
+from message_lifecycle.app.operations.undo import Undo, check, record_restored_messages
 from message_lifecycle.app.refused import quarantine_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.sparing import undone_detail
@@ -17,7 +17,7 @@ from message_lifecycle.gates.tables import quarantine_suite, quarantine_undo_sui
 from message_lifecycle.model.change import QUARANTINE
 from message_lifecycle.model.errors import undo_source_gone
 from message_lifecycle.model.hold import Hold
-from message_lifecycle.model.instants import Instant, to_second
+from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Look, Owed
 from message_lifecycle.model.outcome import PlanRecord, Published, RefusedBatch, Staged
@@ -25,7 +25,7 @@ from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.tables import CameBack, QuarantineState
+from message_lifecycle.model.tables import QuarantineState, RestoredQuarantineRows
 from message_lifecycle.operations import quarantine
 
 _NOTHING = QuarantineState(table_uuid="", snapshot_id=None, files=())
@@ -59,7 +59,7 @@ class Quarantine(QuarantineOperation):
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if made.is_empty:
             held = "; ".join(entry.detail for entry in made.held)
-            later = "" if made.next_due_at is None else f"; the next rows go at {to_second(made.next_due_at)}"
+            later = "" if made.next_due_at is None else f"; the next rows go at {format_to_second(made.next_due_at)}"
             return Due(topic=name, due=False, reason=held or f"no quarantine row has reached its age{later}", waits=bool(held))
         why = "have reached their age" + (" or were replayed" if "quarantine_replayed" in dict(made.expected.removed) else "")
         reason = f"{made.expected.removed_rows} quarantine rows in {len(made.selection.files)} files {why}"
@@ -67,7 +67,7 @@ class Quarantine(QuarantineOperation):
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         state = quarantine_of(s, name).quarantine(name) or _NOTHING
-        holds, undone = ids_of(holds_of(s, name)), tuple(_came_back(s, name))
+        holds, undone = ids_of(holds_of(s, name)), tuple(_find_restored_rows(s, name))
         replayed = _replayed_batches(s, name)
         return quarantine.plan(name, state, policy, s.ledger.accepted(name), holds, undone, replayed, as_of=as_of)
 
@@ -121,7 +121,7 @@ class UndoOfQuarantine(Undo, QuarantineOperation):
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan = record.plan
         # Record first that the rows came back, even if a check fails later: the next run must not remove them again.
-        remember(s, plan)
+        record_restored_messages(s, plan)
         if published.restored == plan.restored_rows:
             return []
         return [f"{plan.restored_rows} rows should be back in the quarantine: the commit says {published.restored}"]
@@ -131,8 +131,8 @@ def _replayed_batches(s: Services, name: TopicName) -> list[RefusedBatch]:
     return [batch for batch in s.ledger.refused_batches(name) if batch.settled_as == "replayed"]
 
 
-def _came_back(s: Services, name: TopicName) -> Iterator[CameBack]:
+def _find_restored_rows(s: Services, name: TopicName) -> Iterator[RestoredQuarantineRows]:
     for known in s.ledger.undone(name):
         times = tuple((first, last) for partition, first, last in known.ranges if partition == QUARANTINE)
         if times and known.released_at is None:
-            yield CameBack(times=times, detail=undone_detail(known))
+            yield RestoredQuarantineRows(times=times, detail=undone_detail(known))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from message_lifecycle.model.instants import to_second
+from message_lifecycle.model.instants import format_to_second
 from message_lifecycle.model.outcome import Check
 from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.settings import size
+from message_lifecycle.model.settings import format_size
 
 Removed = Sequence[tuple[str, int]]
 """Counts by reason."""
@@ -19,10 +19,10 @@ def lines_of_messages(plan: Plan, where: str, going: Removed, failed: Sequence[C
     return [
         first_line(plan, where, going),
         "",
-        *(f"* why approval: {limit}" for limit in limits(plan, failed)),
+        *(f"* why approval: {limit}" for limit in limit_lines(plan, failed)),
         *(f"* reason: {count:,} by {reason}" for reason, count in going),
-        *(f"* on hold: {entry.rows:,} due {held.format(entry.partition)}: {_plain(entry.detail)}" for entry in plan.held),
-        *(f"* note: {_plain(warning)}" for warning in plan.warnings),
+        *(f"* on hold: {entry.rows:,} due {held.format(entry.partition)}: {_escape_markdown(entry.detail)}" for entry in plan.held),
+        *(f"* note: {_escape_markdown(warning)}" for warning in plan.warnings),
         last_line(plan),
     ]
 
@@ -43,12 +43,12 @@ def lines_of_documents(plan: Plan, where: str, going: Removed, failed: Sequence[
 def lines_of_space(plan: Plan, lost: str, failed: Sequence[Check]) -> list[str]:
     """Return the question about freeing space. `lost`: a sentence about the data that cannot come back afterwards."""
     return [
-        f"**{plan.topic}**: {question_of_space(plan)} {lost}, as of {to_second(plan.as_of)}.",
+        f"**{plan.topic}**: {question_of_space(plan)} {lost}, as of {format_to_second(plan.as_of)}.",
         "",
-        *(f"* why approval: {limit}" for limit in limits(plan, failed)),
+        *(f"* why approval: {limit}" for limit in limit_lines(plan, failed)),
         *(f"* {amount(len(action.snapshots), 'snapshots')} of {action.table or 'the log'}" for action in plan.forgets),
         *(
-            f"* {amount(len(r.files), 'files')} of {change.table or 'the log'}: {r.role}, {size(r.size_bytes)}"
+            f"* {amount(len(r.files), 'files')} of {change.table or 'the log'}: {r.role}, {format_size(r.size_bytes)}"
             for change in plan.forgets
             for r in change.files
         ),
@@ -58,7 +58,7 @@ def lines_of_space(plan: Plan, lost: str, failed: Sequence[Check]) -> list[str]:
 
 def question_of_space(plan: Plan) -> str:
     files = sum(len(removal.files) for removal in plan.file_removals)
-    return f"remove {amount(files, 'files')} of {size(plan.expected.removed_bytes)} for good?"
+    return f"remove {amount(files, 'files')} of {format_size(plan.expected.removed_bytes)} for good?"
 
 
 def first_line(plan: Plan, where: str, going: Removed) -> str:
@@ -66,7 +66,7 @@ def first_line(plan: Plan, where: str, going: Removed) -> str:
     rows, expected = sum(count for _, count in going), plan.expected
     share = f" ({percent(rows, expected.rows_in)})" if rows and expected.rows_in else ""
     removal = f"removes {rows:,} of {amount(expected.rows_in, plan.things)}{share}{_bytes(plan)}"
-    return f"**{plan.topic}**: {removal}, {where}, as of {to_second(plan.as_of)}."
+    return f"**{plan.topic}**: {removal}, {where}, as of {format_to_second(plan.as_of)}."
 
 
 def _bytes(plan: Plan) -> str:
@@ -74,7 +74,7 @@ def _bytes(plan: Plan) -> str:
     gone, there = plan.expected.removed_bytes, plan.expected.bytes_in
     if gone is None:
         return ", of unknown size"
-    return f", {size(gone)} of {size(there)} ({percent(gone, there)})" if gone and there else ""
+    return f", {format_size(gone)} of {format_size(there)} ({percent(gone, there)})" if gone and there else ""
 
 
 def percent(part: int, whole: int) -> str:
@@ -89,12 +89,12 @@ def last_line(plan: Plan) -> str:
     return f"* plan: `{plan.plan_id}`; newer {plan.things} are not affected"
 
 
-def limits(plan: Plan, failed: Sequence[Check]) -> list[str]:
+def limit_lines(plan: Plan, failed: Sequence[Check]) -> list[str]:
     """Return the reasons for asking a person. The plan's own questions are one check, but one line each."""
     own = "; ".join(plan.asks)
-    return [_plain(line) for check in failed for line in (plan.asks if check.found == own else (check.found,))]
+    return [_escape_markdown(line) for check in failed for line in (plan.asks if check.found == own else (check.found,))]
 
 
-def _plain(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     """Escape text from people, for example a hold's reason, so that it creates no link, image, element or line in Markdown."""
     return " ".join(text.replace("\\", "\\\\").replace("[", "\\[").replace("<", "&lt;").split())

@@ -27,7 +27,7 @@ from message_lifecycle.model.errors import (
     files_left,
     not_deletable,
 )
-from message_lifecycle.model.instants import Instant, to_second
+from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Look, Owed
 from message_lifecycle.model.outcome import Check, Outcome, PlanRecord, Published, Staged
@@ -67,7 +67,7 @@ class DeletedReclaim(SpaceOperation):
     def preview(self, s: Services, name: TopicName, work: Work, *, as_of: Instant) -> Plan:
         """Plan the reclaim. Raises UnknownPlan, NothingDeleted, UndoWindowOpen, LedgerMismatch, and errors from listing the folders."""
         deletion = deletion_of(s, cast(ReclaimDeleted, work).plan_id)
-        found = _standing(s, deletion)
+        found = _deleted_topic(s, deletion)
         policy, name = policy_of_deleted(s, found), deletion.topic
         s.ledger.check_as_of(as_of, policy.clock_skew_us)
         s.ledger.check(name, found.ledger)
@@ -85,7 +85,7 @@ class DeletedReclaim(SpaceOperation):
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """Return the store's frames, with the number of current holds and whether an undo is still possible."""
         frames = super().evidence(s, plan, staged, policy)
-        undoable = s.ledger.now() < undo_until(s, _of_plan(s, plan))
+        undoable = s.ledger.now() < undo_until(s, _deleted_topic_of_plan(s, plan))
         return add_figures(frames, {"holds": len(holds_of(s, plan.topic)), "undoable": int(undoable)})
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
@@ -96,7 +96,7 @@ class DeletedReclaim(SpaceOperation):
 
     def settings_now(self, s: Services, plan: Plan) -> Policy:
         """Return the deleted topic's settings. Raises PlanConflict if its tables are gone."""
-        return policy_of_deleted(s, _of_plan(s, plan))
+        return policy_of_deleted(s, _deleted_topic_of_plan(s, plan))
 
     def with_counts(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
         return replace(outcome, reclaimed_files=published.reclaimed_files, reclaimed_bytes=published.reclaimed_bytes)
@@ -190,7 +190,7 @@ def _is_open(s: Services, plan_id: str) -> bool:
         return False
 
 
-def _standing(s: Services, deletion: Plan) -> DeletedTopic:
+def _deleted_topic(s: Services, deletion: Plan) -> DeletedTopic:
     found = deleted_by(s, deletion)
     if found is not None:
         return found
@@ -202,7 +202,7 @@ def _standing(s: Services, deletion: Plan) -> DeletedTopic:
     raise NothingDeleted(deletion.plan_id, "has left no tables: it was never published, or somebody dropped them")
 
 
-def _of_plan(s: Services, plan: Plan) -> DeletedTopic:
+def _deleted_topic_of_plan(s: Services, plan: Plan) -> DeletedTopic:
     found = deleted_by(s, s.ledger.record(plan.parent or "").plan)
     if found is None:
         raise PlanConflict(plan.plan_id, "the deleted topic is not there any more")
@@ -274,16 +274,16 @@ class Reclaim(SpaceOperation):
         if begun is not None:
             return Due(topic=name, due=True, reason=f"plan {begun.plan_id} has begun and is to be brought to its end")
         if deleted is not None:
-            hindered = _hindrance(s, name, deleted, as_of=asked.as_of)
+            hindered = _find_hindrance(s, name, deleted, as_of=asked.as_of)
             if hindered is None:
                 made = DeletedReclaim().preview(s, name, deleted, as_of=asked.as_of)
-                return _judged(made, f"the topic that plan {deleted.plan_id} deleted cannot come back, and {_size(made)} can go", asked)
+                return _due_answer(made, f"the topic that plan {deleted.plan_id} deleted cannot come back, and {_size(made)} can go", asked)
             if not _topic_exists(s, name):
                 return Due(topic=name, due=False, reason=hindered)
         s.ledger.check(name, s.topics.describe(name).ledger)
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         snapshots = sum(len(action.snapshots) for action in made.forgets)
-        return _judged(made, f"{_size(made)} can go, with {snapshots} snapshots", asked)
+        return _due_answer(made, f"{_size(made)} can go, with {snapshots} snapshots", asked)
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         tables, holds = tuple(s.stores.forget.histories(name)), holds_of(s, name)
@@ -325,12 +325,12 @@ class Reclaim(SpaceOperation):
 def work_on(s: Services, name: TopicName, *, as_of: Instant) -> Work:
     """Return the reclaim of a deleted topic if one is due and unhindered, otherwise the reclaim of the existing topic."""
     deleted = due_by_name(s).get(name)
-    if deleted is None or (begun_plan(s, name) is None and _hindrance(s, name, deleted, as_of=as_of) is not None):
+    if deleted is None or (begun_plan(s, name) is None and _find_hindrance(s, name, deleted, as_of=as_of) is not None):
         return Reclaim.name
     return deleted
 
 
-def _hindrance(s: Services, name: TopicName, deleted: ReclaimDeleted, *, as_of: Instant) -> str | None:
+def _find_hindrance(s: Services, name: TopicName, deleted: ReclaimDeleted, *, as_of: Instant) -> str | None:
     """Return why the deleted topic cannot be reclaimed now, or None. An existing topic of the same name then need not wait for it."""
     holds = holds_of(s, name)
     if holds:
@@ -338,14 +338,14 @@ def _hindrance(s: Services, name: TopicName, deleted: ReclaimDeleted, *, as_of: 
     for _, outcome in s.ledger.history(name, operations=_RECLAIM):
         plan = None if outcome.name != "refused" or outcome.plan_id is None else s.ledger.record(outcome.plan_id).plan
         if plan is not None and plan.parent == deleted.plan_id:
-            until = Instant(outcome.as_of + Policy.of_values(plan.policy).approval_ttl_us)
-            return f"a person refused; asked again after {to_second(until)}" if as_of < until else None
+            until = Instant(outcome.as_of + Policy.from_values(plan.policy).approval_ttl_us)
+            return f"a person refused; asked again after {format_to_second(until)}" if as_of < until else None
     return None
 
 
-def _judged(made: Plan, reason: str, asked: DueContext) -> Due:
+def _due_answer(made: Plan, reason: str, asked: DueContext) -> Due:
     if made.is_empty:
-        until = "" if made.next_due_at is None else f" before {to_second(made.next_due_at)}"
+        until = "" if made.next_due_at is None else f" before {format_to_second(made.next_due_at)}"
         waits = "; ".join(made.warnings)
         return Due(topic=made.topic, due=False, reason=waits or f"no space can come back{until}", waits=bool(waits))
     return asked.due_unless_blocked(made, reason)

@@ -335,7 +335,7 @@ def is_undone(s: Services, plan: Plan) -> bool:
     """Return True if an undo has taken back the whole plan, and the tables still have the restored rows.
 
     Tables that were rolled back to a time before the undo have lost these rows again. The ledger also knows undos that committed on the log
-    only: see `operations.undo.remember`.
+    only: see `operations.undo.record_restored_messages`.
     """
     undone_by = s.ledger.undone_by(plan.plan_id)
     if undone_by is None:
@@ -389,7 +389,7 @@ def kind_of(plan: Plan) -> Operation:
     """Return the operation by the plan alone. The changes of an undo decide; an empty undo counts as one of messages."""
     if plan.operation == "reclaim" and plan.parent is not None:
         return operation_named("reclaim of a deleted topic")
-    if plan.operation == "erasure" and Policy.of_values(plan.policy).of_documents:
+    if plan.operation == "erasure" and Policy.from_values(plan.policy).has_documents:
         return operation_named("erasure of a document")
     if plan.operation != "undo" or plan.parent is None:
         return operation_named(plan.operation)
@@ -417,7 +417,7 @@ def operation_of_work(s: Services, name: TopicName, work: Work) -> Operation:
     if isinstance(work, UndoPlan):
         return _undo_of(s, name, work)
     if isinstance(work, EraseKey):
-        return operation_named("erasure of a document" if policy_of(s, name).of_documents else "erasure")
+        return operation_named("erasure of a document" if policy_of(s, name).has_documents else "erasure")
     if isinstance(work, DeleteTopic):
         return operation_named("topic_delete")
     if isinstance(work, ReclaimDeleted):
@@ -445,7 +445,7 @@ def _undo_of(s: Services, name: TopicName, work: UndoPlan) -> Operation:
         return operation_named("undo of topic_delete")
     if undone.operation == "quarantine" and not is_undone(s, undone):
         return operation_named("undo of quarantine")
-    return operation_named("undo of snapshot_with_purge" if policy_of(s, name).of_documents else "undo")
+    return operation_named("undo of snapshot_with_purge" if policy_of(s, name).has_documents else "undo")
 
 
 def preview(s: Services, name: TopicName, *, as_of: Instant, work: Work = "message_cleaner") -> Plan:

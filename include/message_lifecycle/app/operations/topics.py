@@ -8,9 +8,9 @@ from typing import cast
 
 from message_lifecycle.app.archiving import add_frame
 from message_lifecycle.app.holds import holds_of, ids_of
-from message_lifecycle.app.operations.erasure import writers_waited_for
+from message_lifecycle.app.operations.erasure import lock_out_writers
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, kind_of
-from message_lifecycle.app.operations.undo import Undo, remember
+from message_lifecycle.app.operations.undo import Undo, record_restored_messages
 from message_lifecycle.app.services import Services, find_topic
 from message_lifecycle.app.topics import update_views
 from message_lifecycle.gates.suite import Suite
@@ -56,7 +56,7 @@ class WholeTopicOperation(Operation):
 
     def writer_lock(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
         """Keep writers away meanwhile: a running write ends before the move, and a later one finds no topic."""
-        return writers_waited_for(s, plan.topic)
+        return lock_out_writers(s, plan.topic)
 
 
 class TopicDelete(WholeTopicOperation):
@@ -79,7 +79,7 @@ class TopicDelete(WholeTopicOperation):
             name,
             policy,
             tables,
-            end_offsets={} if policy.of_documents else s.reader.end_offsets(name),
+            end_offsets={} if policy.has_documents else s.reader.end_offsets(name),
             consumers=sorted({reader.consumer for reader in readers if reader.kind == "consumer"}),
             replicas=sorted({reader.consumer for reader in readers if reader.kind == "replica"}),
             undone=[known.plan_id for known in s.ledger.undone(name) if known.released_at is None],
@@ -101,7 +101,7 @@ class TopicDelete(WholeTopicOperation):
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, deleted = record.plan, deleted_by(s, record.plan)
         wrong = [f"topic {plan.topic} is still there"] if uuid_of(s, plan.topic) == plan.requirements.table_uuid else []
-        return wrong + _misplaced(plan, () if deleted is None else deleted.tables)
+        return wrong + _describe_misplaced_tables(plan, () if deleted is None else deleted.tables)
 
 
 class UndoOfTopicDelete(Undo, WholeTopicOperation):
@@ -125,7 +125,7 @@ class UndoOfTopicDelete(Undo, WholeTopicOperation):
 
     def settings_now(self, s: Services, plan: Plan) -> Policy:
         """Return the plan's own settings, because the topic gets back its settings from before the deletion."""
-        return Policy.of_values(plan.policy)
+        return Policy.from_values(plan.policy)
 
     def count_rows_under_hold(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         return 0  # a hold never prevents a topic from coming back
@@ -133,8 +133,8 @@ class UndoOfTopicDelete(Undo, WholeTopicOperation):
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         """Record first that the topic is back, even if a check fails. Then return the differences."""
         plan = record.plan
-        remember(s, plan)
-        return _misplaced(plan, deleter_of(s, plan.topic).tables_of(plan.topic))
+        record_restored_messages(s, plan)
+        return _describe_misplaced_tables(plan, deleter_of(s, plan.topic).tables_of(plan.topic))
 
     def record_effects(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """Create the topic's SQL views again, because the deletion removed them."""
@@ -143,7 +143,7 @@ class UndoOfTopicDelete(Undo, WholeTopicOperation):
             update_views(s, plan.topic)
 
 
-def _misplaced(plan: Plan, found: Sequence[TopicTable]) -> list[str]:
+def _describe_misplaced_tables(plan: Plan, found: Sequence[TopicTable]) -> list[str]:
     """Describe tables that are not at the plan's place, or lack rows (DEL-6)."""
     there = {table.table: (table.table_uuid, table.rows) for table in found}
     planned = {table.table: (table.table_uuid, table.rows) for table in plan.moved_tables}
@@ -174,7 +174,7 @@ def _plan_return(s: Services, work: UndoPlan, *, as_of: Instant) -> Plan:
     found = deleted_by(s, deletion)
     if before is not None and found is None and (again := s.ledger.published_after(name, deletion.plan_id, "topic_delete")):
         raise later_plan(deletion.plan_id, again[-1].plan.plan_id, "deleted the topic that had come back")
-    policy = Policy.of_values(deletion.policy) if found is None else policy_of_deleted(s, found)
+    policy = Policy.from_values(deletion.policy) if found is None else policy_of_deleted(s, found)
     s.ledger.check_as_of(as_of, policy.clock_skew_us)
     undo.check(
         deletion,
@@ -211,7 +211,7 @@ def deleted_by(s: Services, deletion: Plan) -> DeletedTopic | None:
 
 
 def _open_erasures(s: Services, found: DeletedTopic) -> list[str]:
-    """Return the open erasures that the deleted topic keeps open: no erasure searches its tables (see `erasures.unreached`)."""
+    """Return the open erasures that the deleted topic keeps open: no erasure searches its tables (see `erasures.describe_unsearched_places`)."""
     return [
         request.request_id
         for request in s.ledger.erasures()

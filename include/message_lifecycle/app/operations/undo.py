@@ -28,7 +28,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import undo
-from message_lifecycle.operations.planning import on_view
+from message_lifecycle.operations.planning import view_requirements
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import ChangeStore
 
@@ -58,11 +58,11 @@ class Undo(Operation):
     def on_close(self, s: Services, plan: Plan) -> str:
         """Record a half-committed undo, although another plan will bring back the rest."""
         if len(stores_of(s, plan)) > 1 and changes.has_first(s, plan):
-            remember(s, plan)
+            record_restored_messages(s, plan)
         return ""
 
     def earlier_plan_id(self, s: Services, plan: Plan) -> str | None:
-        return s.ledger.undone_by(_undone(plan))
+        return s.ledger.undone_by(_undone_plan_id(plan))
 
 
 class UndoOfMessages(Undo, MessageOperation):
@@ -87,7 +87,7 @@ class UndoOfMessages(Undo, MessageOperation):
         plan, staged = record.plan, record.staged
         assert staged is not None, "what is published was staged"
         # Record first that the messages came back, even if a check fails later: the next run must not remove them again.
-        remember(s, plan)
+        record_restored_messages(s, plan)
         wrong, found = _view_differences(s, plan), s.reader.effect(plan)
         if (published.restored, found.rows) != (plan.restored_rows, plan.restored_rows):
             wrong.append(f"{plan.restored_rows} messages should be back: the commit says {published.restored}, {found.rows} are there")
@@ -123,7 +123,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
         without = [span for other, undone_by in undone for span in markers_of(s, other, undone_by)]
         found = s.reader.find_returning(log, taken_back, record.staged, own=markers_of(s, record), without=without)
     view = s.view_of(name)
-    of_view = _of_view(s, view, taken_back)
+    of_view = _find_returning_in_view(s, view, taken_back)
     if of_log:
         undo.check_later(taken_back, found, later_plans(s, taken_back, "compaction"), policy)
     _check_no_later_plan(s, log, taken_back, of_view)
@@ -137,7 +137,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
     made = undo.plan(log, policy, taken_back, found, as_of=as_of, taken=taken, heeded=heeded, of_view=of_view)
     if brought := s.ledger.batches_ingested_instead(name, taken_back.plan_id):
         made = replace(made, warnings=(*made.warnings, _ingested_again_text(name, brought)))
-    return made if view is None else replace(made, view=on_view(view))
+    return made if view is None else replace(made, view=view_requirements(view))
 
 
 def _ingested_again_text(name: TopicName, brought: Sequence[str]) -> str:
@@ -237,7 +237,7 @@ def later_plans(s: Services, plan: Plan, *operations: plans.Operation) -> list[P
     ]
 
 
-def _of_view(s: Services, view: ViewState | None, plan: Plan) -> ReturningView:
+def _find_returning_in_view(s: Services, view: ViewState | None, plan: Plan) -> ReturningView:
     if not plan.from_view.mark:
         return ReturningView()
     if view is None or plan.view is None or view.table_uuid != plan.view.table_uuid:
@@ -257,7 +257,9 @@ def _check_no_later_plan(s: Services, log: LogState, plan: Plan, of_view: Return
         spans = [span for partition in sorted(partitions) if (span := undo.offsets_passed_over(other, partition)) is not None]
         then = replace(log, snapshot_id=other.requirements.snapshot_id)
         try:
-            if any(undo.is_passed_over(other, message, plan, of_view.newest) for span in spans for message in _within(s, then, span)):
+            if any(
+                undo.is_passed_over(other, message, plan, of_view.newest) for span in spans for message in _messages_within(s, then, span)
+            ):
                 reason = "compacted, or removed, a newer message of a key that it took from the view, or removed what it took from there"
                 raise later_plan(plan.plan_id, other.plan_id, reason)
         except PlanConflict as gone:
@@ -265,12 +267,12 @@ def _check_no_later_plan(s: Services, log: LogState, plan: Plan, of_view: Return
             raise undo_source_gone(plan.plan_id, reason) from gone
 
 
-def _within(s: Services, log: LogState, span: Range) -> Iterator[Message]:
+def _messages_within(s: Services, log: LogState, span: Range) -> Iterator[Message]:
     partition, first, last = span
     return takewhile(lambda message: message.offset <= last, s.reader.messages(log.topic, at=log, partition=partition, start=first))
 
 
-def remember(s: Services, plan: Plan) -> None:
+def record_restored_messages(s: Services, plan: Plan) -> None:
     """Record that the plan's messages are back, so that the rules do not remove them again.
 
     The record is due after the first commit already, the log's, because another plan may bring back the rest. An empty plan brought nothing
@@ -278,13 +280,13 @@ def remember(s: Services, plan: Plan) -> None:
     """
     if plan.is_empty:
         return
-    before = s.ledger.undone_by(_undone(plan))
+    before = s.ledger.undone_by(_undone_plan_id(plan))
     instead_of = None if before == plan.plan_id else before
     ranges = ranges_in((*plan.on_log.back, *plan.to_view.back), plan.on_quarantine.files_back)
-    s.ledger.set_undone(plan.topic, _undone(plan), plan.plan_id, ranges, instead_of=instead_of)
+    s.ledger.set_undone(plan.topic, _undone_plan_id(plan), plan.plan_id, ranges, instead_of=instead_of)
 
 
-def _undone(plan: Plan) -> str:
+def _undone_plan_id(plan: Plan) -> str:
     """The plan that an undo takes back."""
     assert plan.parent is not None, "an undo names what it takes back"
     return plan.parent

@@ -21,11 +21,10 @@ from message_lifecycle.app.pages import pictures
 from message_lifecycle.app.rendering import ABSENT
 from message_lifecycle.app.views.overview import overview as view_overview
 from message_lifecycle.app.wording import count, share
-from message_lifecycle.model.instants import format_instant, span
+from message_lifecycle.model.instants import format_instant, format_span
 from message_lifecycle.model.names import safe
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.model.settings import BY_NAME, value_text
-from message_lifecycle.model.settings import size as size
+from message_lifecycle.model.settings import BY_NAME, format_size, value_text
 
 if TYPE_CHECKING:
     from message_lifecycle.app.views.overview import ErasureLine
@@ -124,7 +123,7 @@ def above(base: str) -> str:
 _ROW, _HEADER, _CELL = re.compile(r"<table>|<tr>.*?</tr>", re.DOTALL), re.compile(r"<th\b[^>]*>(.*?)</th>"), re.compile(r"<td\b")
 
 
-def labelled(html: str) -> str:
+def label_cells(html: str) -> str:
     """Return the page with the header of its column on each cell of a table. The style sheet shows it where a row is a card."""
     headers: list[str] = []
 
@@ -154,7 +153,7 @@ def is_defined(value: object) -> bool:
     return value is not ABSENT and not isinstance(value, Undefined)
 
 
-def _shown(value: object) -> object:
+def _displayed_text(value: object) -> object:
     """Return a text for display: unprintable characters written out, times as `moment` shows them, commands in backticks as code.
 
     Ids that contain a time stay unchanged. Only `lifecycle` commands become code, because other text in backticks may be a person's data.
@@ -175,11 +174,11 @@ def _environment() -> Environment:
         loader=DictLoader(sources),
         autoescape=select_autoescape(default=True, default_for_string=True, enabled_extensions=("html",), disabled_extensions=("css",)),
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_displayed_text,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for helper in (count, size, share, span, moment, tone, topic_path, above, value_text, own_value):
+    for helper in (count, format_size, share, format_span, moment, tone, topic_path, above, value_text, own_value):
         environment.filters[helper.__name__] = helper
     environment.globals |= {"troubles": TROUBLES, "pictures": pictures}
     environment.tests["defined"] = is_defined
@@ -187,4 +186,4 @@ def _environment() -> Environment:
 
 
 def _render(name: str, **values: object) -> str:
-    return labelled(_environment().get_template(f"{name}.html").render(**values))
+    return label_cells(_environment().get_template(f"{name}.html").render(**values))

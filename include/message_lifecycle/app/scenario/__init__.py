@@ -46,7 +46,7 @@ class MakeWorld(Protocol):
     def __call__(self, server: Mapping[str, Value], options: StoreOptions = ...) -> World: ...
 
 
-def spoil(files: Iterable[Path], line: int, text: str) -> None:
+def corrupt_line(files: Iterable[Path], line: int, text: str) -> None:
     """Replace a line with `text`, as a failing disk or a careless person would. Lines are counted from 1 through all files.
 
     Raises:

@@ -52,7 +52,7 @@ class StepResult:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Last:
+class _LastResult:
     """The result of the previous step, for expectations to check."""
 
     verb: str = "load"
@@ -69,7 +69,7 @@ class ScenarioRun:
         self._world: World | None = None
         self._several = any(message.partition for step in scenario.steps for message in step.append or ())
         self._as_of: Instant | None = None
-        self._last = _Last()
+        self._last = _LastResult()
         self._quarantined: dict[TopicName, int] = {}
         self._plans: dict[int, str] = {}
 
@@ -91,7 +91,7 @@ class ScenarioRun:
                 continue
             if self._last.error is not None:
                 break
-            self._attempt(step.verb, step, lambda step=step: self._do(step))  # type: ignore[misc]  # binds this turn's step
+            self._attempt(step.verb, step, lambda step=step: self._run_step(step))  # type: ignore[misc]  # binds this turn's step
             plan_id = self._last.found.get("plan_id")
             if isinstance(plan_id, str):
                 self._plans[index] = plan_id
@@ -113,7 +113,7 @@ class ScenarioRun:
         return bool(following and following[0].expect is not None and following[0].expect.error)
 
     def _attempt(self, verb: str, step: Step | None, do: Callable[[], dict[str, object]]) -> None:
-        self._last = _Last(verb=verb, topic=None if step is None else self._topic(step))
+        self._last = _LastResult(verb=verb, topic=None if step is None else self._topic(step))
         try:
             self._last.found = do()
         except InvalidScenario:
@@ -137,7 +137,7 @@ class ScenarioRun:
             create_topic(world.services, self._name(name), partitions=partitions, settings=checked[name])
         return {"topics": sorted(own)}
 
-    def _do(self, step: Step) -> dict[str, object]:
+    def _run_step(self, step: Step) -> dict[str, object]:
         name = self._topic(step)
         if step.append is not None:
             return self._append(name, step.append)
@@ -289,15 +289,15 @@ class ScenarioRun:
             return
         for field_name in sorted(expect.model_fields_set):
             expected = getattr(expect, field_name)
-            found = self._found(field_name, step, index, expected)
+            found = self._find_field(field_name, step, index, expected)
             if field_name == "markers":
-                expected, found = _by_key(expected), _by_key(found)
+                expected, found = _sort_by_key(expected), _sort_by_key(found)
             if field_name in ("messages", "history"):
                 expected = [list(pair) for pair in expected]
             if expected != found:
                 yield f"{field_name}: expected {expected!r}, found {found!r}"
 
-    def _found(self, field_name: str, step: Step, index: int, expected: object) -> Any:
+    def _find_field(self, field_name: str, step: Step, index: int, expected: object) -> Any:
         if field_name == "error":
             return self._last.error.code if self._last.error else None
         name = self._topic(step) if step.topic or self._last.topic is None else self._last.topic
@@ -389,5 +389,5 @@ def _held_of(outcome: Outcome) -> list[dict[str, object]]:
     ]
 
 
-def _by_key(markers: list[dict[str, object]]) -> list[dict[str, object]]:
+def _sort_by_key(markers: list[dict[str, object]]) -> list[dict[str, object]]:
     return sorted(markers, key=lambda marker: str(marker.get("key")))

@@ -168,7 +168,7 @@ def _check_read(step: ReadStep) -> None:
 
 
 def is_of_documents(s: Services, name: TopicName) -> bool:
-    return policy_of(s, name).of_documents
+    return policy_of(s, name).has_documents
 
 
 def stored_changes(s: Services, name: TopicName) -> Stored:

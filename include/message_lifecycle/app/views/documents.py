@@ -17,7 +17,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import OWN_SETTINGS, Value
 from message_lifecycle.model.settings import BY_NAME, Policy
 from message_lifecycle.operations import document_reading
-from message_lifecycle.operations.snapshot_with_purge import silent_from
+from message_lifecycle.operations.snapshot_with_purge import silent_since
 
 _SETTINGS = Table(
     columns={"setting": lambda one: one[0], "value": lambda one: setting_text(one[1], BY_NAME[one[0]].unit)},
@@ -174,7 +174,7 @@ def _stored(state: DocumentState) -> int:
 
 
 def _client(row: Synced, seq: int, policy: Policy, now: Instant) -> ClientView:
-    end = silent_from(row, policy)
+    end = silent_since(row, policy)
     last = None if end is None else Instant(end - 1)  # the last instant at which it keeps anything, as of consumers
     return ClientView.of(row, lag=seq - row.server_seq, falls_silent_at=last, keeps=end is None or not is_dead(end, now))
 

@@ -10,7 +10,7 @@ from message_lifecycle.app.views.state import OutcomeView
 from message_lifecycle.app.wording import count
 from message_lifecycle.model.erasure import ErasureRequest, Receipt
 from message_lifecycle.model.in_values import InValues, ValuePlace
-from message_lifecycle.model.instants import Instant, to_second
+from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.phrases import amount, short
 
@@ -143,7 +143,7 @@ def in_values_blocks(found: InValues | None) -> Iterator[Block]:
     """Yield the places of keys inside values, and nothing without a search. `live` counts the rows of `rows` that readers see."""
     if not found:
         return
-    yield Heading(f"Keys inside other messages, searched at {to_second(found.searched_at)}")
+    yield Heading(f"Keys inside other messages, searched at {format_to_second(found.searched_at)}")
     yield _PLACES.of((topic.topic, place) for topic in found.topics for place in topic.places)
     yield Notes([f"{topic.topic}: {amount(topic.more, 'more places')}" for topic in found.topics if topic.more])
     for topic in found.topics:
@@ -202,8 +202,8 @@ def receipt_blocks(receipt: Receipt, in_values: InValues | None) -> Iterator[Blo
     yield {**keys, "secret": receipt.secret}
     for topic in receipt.topics:
         yield Heading(topic.topic)
-        unreachable = to_second(topic.unreachable_at)
-        times = {"hidden": to_second(topic.hidden_at), "rewritten": to_second(topic.rewritten_at), "unreachable": unreachable}
+        unreachable = format_to_second(topic.unreachable_at)
+        times = {"hidden": format_to_second(topic.hidden_at), "rewritten": format_to_second(topic.rewritten_at), "unreachable": unreachable}
         yield {
             "plan": topic.plan_id,
             "messages erased": "none: key not found" if topic.found_nowhere else count(topic.rows),

@@ -10,7 +10,7 @@ from typing import Literal, assert_never
 
 from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.operations.registry import preview
-from message_lifecycle.app.reading import beyond_limits
+from message_lifecycle.app.reading import find_beyond_limits
 from message_lifecycle.app.rendering import Block, Count, Heading, Line, Notes, Number, Table, View, source
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.past_expiry import KeptBySegment, kept_by_segments
@@ -22,7 +22,7 @@ from message_lifecycle.model.change import DropSegments
 from message_lifecycle.model.errors import unknown_partition
 from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
-from message_lifecycle.model.instants import Instant, deadline, duration, format_instant, to_second
+from message_lifecycle.model.instants import Instant, deadline, format_duration, format_instant, format_to_second
 from message_lifecycle.model.message import Message, Place
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord
@@ -92,7 +92,7 @@ class CameBackView(View):
     text: str | None
 
 
-class InCompacted(View):
+class CompactedReadView(View):
     """The message in a compacted read."""
 
     horizon: Number | None
@@ -134,7 +134,7 @@ class Explanation(View):
     removed_by: RemovalView | None
     holds: Sequence[HoldView]
     came_back: CameBackView | None
-    compacted: InCompacted | None
+    compacted: CompactedReadView | None
     warnings: Sequence[str]
 
     def screen_blocks(self) -> Iterator[Block]:
@@ -167,7 +167,7 @@ class Explanation(View):
             yield from self._removal(self.removed_by)
             return
         yield Heading(f"Bounds of partition {self.partition}")
-        yield {"as of": when(self.as_of), "message_expiry": f"{duration(self.message_expiry.value)} ({self.message_expiry.origin})"}
+        yield {"as of": when(self.as_of), "message_expiry": f"{format_duration(self.message_expiry.value)} ({self.message_expiry.origin})"}
         yield _BOUNDS.of(self.bounds)
         yield Notes(self.warnings)
 
@@ -197,18 +197,18 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
     log = s.reader.log(name, latest_allowed_time=policy.latest_allowed_time(as_of))
     if partition not in log.end_offsets:
         raise unknown_partition(str(name), partition, sorted(log.end_offsets))
-    message = _stored(s, name, partition, offset)
+    message = _find_stored_message(s, name, partition, offset)
     segment = _segment_of(log, message)
     removal = None if message else _removal(s, name, partition, offset)
     question = open_question(s, s.ledger.waiting(), name)
     asked = None if question is None else question.plan_id
     # Ask only whether a limit by number or size hides the message. The message itself shows whether a rule of age hides it.
-    beyond = message is not None and message in beyond_limits(s, log, policy, as_of)
+    beyond = message is not None and message in find_beyond_limits(s, log, policy, as_of)
     verdict, why = _verdict(plan, policy, log, (partition, offset), message, segment, removal, asked, beyond=beyond)
-    holds = [] if message is None else _holds_on(s, message, name)
+    holds = [] if message is None else _holds_on_message(s, message, name)
     if verdict == "held" or (holds and message is not None and (beyond or is_hidden(message, policy, as_of))):
         verdict, why = "held", f"it is due, but on {'; '.join(hold.description for hold in holds)}" if holds else why
-    came_back = None if message is None else _came_back(s, name, partition, offset)
+    came_back = None if message is None else _find_restoration(s, name, partition, offset)
     if came_back is not None:
         why += f". Plan {short(came_back.undone_by)} undid plan {short(came_back.plan_id)} at {when(came_back.at)}"
     return Explanation(
@@ -230,12 +230,12 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
     )
 
 
-def _holds_on(s: Services, message: Message, name: TopicName) -> list[Hold]:
+def _holds_on_message(s: Services, message: Message, name: TopicName) -> list[Hold]:
     """The holds that keep this very message."""
-    return [hold for hold in holds_of(s, name) if _is_on(hold, message)]
+    return [hold for hold in holds_of(s, name) if _covers_message(hold, message)]
 
 
-def _is_on(hold: Hold, message: Message) -> bool:
+def _covers_message(hold: Hold, message: Message) -> bool:
     match hold.what:
         case HeldTopic():
             return True
@@ -247,25 +247,25 @@ def _is_on(hold: Hold, message: Message) -> bool:
             assert_never(never)
 
 
-def _stored(s: Services, name: TopicName, partition: int, offset: int) -> Message | None:
+def _find_stored_message(s: Services, name: TopicName, partition: int, offset: int) -> Message | None:
     # An offset inside a segment's bounds may still be a gap, or a row that another writer deleted: only the log knows.
     found = next(iter(s.reader.messages(name, partition=partition, start=offset)), None)
     return found if found is not None and found.offset == offset else None
 
 
-def _came_back(s: Services, name: TopicName, partition: int, offset: int) -> CameBackView | None:
+def _find_restoration(s: Services, name: TopicName, partition: int, offset: int) -> CameBackView | None:
     found = s.ledger.undone(name, at=(partition, offset))
     return CameBackView.of(found[-1]) if found else None
 
 
-def _compacted(s: Services, name: TopicName, partition: int, offset: int) -> InCompacted | None:
+def _compacted(s: Services, name: TopicName, partition: int, offset: int) -> CompactedReadView | None:
     view = s.view_of(name)
     if view is None:
         return None
     horizon = view.horizon(partition)
     row = next(iter(s.stores.view.view_rows(name, view, partition=partition, start=offset)), None) if offset <= horizon else None
     in_view = row is not None and row.message.offset == offset and not row.remembered
-    return InCompacted(horizon=view.reach(partition), past_horizon=offset > horizon, in_view=in_view)
+    return CompactedReadView(horizon=view.reach(partition), past_horizon=offset > horizon, in_view=in_view)
 
 
 def _segment_of(log: LogState, message: Message | None) -> Segment | None:
@@ -311,17 +311,21 @@ def _verdict(
                 what = "its segment is" if entry.reason == "expiry" else "it is"
                 return (
                     "held",
-                    f"{what} due since {to_second(entry.overdue_since)}. On hold ({entry.holder}): {entry.detail}",
+                    f"{what} due since {format_to_second(entry.overdue_since)}. On hold ({entry.holder}): {entry.detail}",
                 )
     past = _past_expiry_since(message, policy, plan.as_of)
     why = _why_kept(message, segment, policy, plan.as_of)
-    return "kept", why if past is None else f"it expired at {to_second(past)}, but its segment did not. {why[0].upper()}{why[1:]}"
+    return "kept", why if past is None else f"it expired at {format_to_second(past)}, but its segment did not. {why[0].upper()}{why[1:]}"
 
 
 def _why_kept(message: Message, segment: Segment, policy: Policy, as_of: Instant) -> str:
     kept = expiry.kept_by_own_ttl(policy)
     if kept is not None and rule_holds(kept, message, as_of):
-        return "its own TTL is never, so it does not expire" if message.never else f"its own TTL ends at {to_second(message.expires_at)}"
+        return (
+            "its own TTL is never, so it does not expire"
+            if message.never
+            else f"its own TTL ends at {format_to_second(message.expires_at)}"
+        )
     if not policy.message_expiry_us:
         limits = ". It is within max_records and max_total_bytes" if policy.limits is not None else ""
         return f"nothing expires by age, because message_expiry is 0{limits}"
@@ -334,12 +338,12 @@ def _why_not_expired(message: Message, segment: Segment, policy: Policy) -> str:
     if segment.newest_at is None:
         return "its segment has a message of unknown append_time. Such a segment never expires (CLK-4)"
     expires_at = segment.expires_at(policy.message_expiry_us)
-    return f"segment {segment.base_offset} expires at {to_second(expires_at)}. Segments are removed whole"
+    return f"segment {segment.base_offset} expires at {format_to_second(expires_at)}. Segments are removed whole"
 
 
 def _past_expiry_since(message: Message, policy: Policy, as_of: Instant) -> Instant | None:
     """Return when the message passed its expiry. None if it has not, or never expires by age."""
-    rule = expiry.expiry(policy)
+    rule = expiry.expiry_rule(policy)
     since = None if rule is None else rule_holds_from(rule, message)
     return since if since is not None and since <= as_of else None
 
@@ -374,7 +378,7 @@ def _removal_view(record: PlanRecord, partition: int, offset: int) -> RemovalVie
         plan,
         planned_at=record.recorded_at,
         reason=action.reason,
-        rule=reason_text(action.reason, Policy.of_values(plan.policy)),
+        rule=reason_text(action.reason, Policy.from_values(plan.policy)),
         newest_at=action.newest_at if isinstance(action, DropSegments) else None,
         snapshot_id=record.outcome.snapshot_id if record.outcome else None,
         gate_id=record.report.gate_id if record.report else None,

@@ -13,7 +13,7 @@ from message_lifecycle.app.operations.registry import operation_named
 from message_lifecycle.app.rendering import Count, Size, View
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.facts import Segment
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, MICROS_PER_SECOND, Instant, deadline, duration, format_instant
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, MICROS_PER_SECOND, Instant, deadline, format_duration, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.settings import Policy
@@ -169,7 +169,7 @@ def ages_table(found: Ages) -> list[str]:
     ]
     if found.unknown is not None:
         rows.append(("unknown", found.unknown, ""))
-    head = [f"| {duration(found.period_us // MICROS_PER_SECOND)} from | leave █ | stay ░ | |", "|---|--:|--:|---|"]
+    head = [f"| {format_duration(found.period_us // MICROS_PER_SECOND)} from | leave █ | stay ░ | |", "|---|--:|--:|---|"]
     return [*head, *(f"| {since} | {one.leaves:,} | {one.stays:,} | {bar} |" for since, one, bar in rows)]
 
 

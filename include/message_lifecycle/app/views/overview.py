@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
-from message_lifecycle.app.erasures import results, topics_of
+from message_lifecycle.app.erasures import results_in_topics, topics_of
 from message_lifecycle.app.receipts import ERASURE
 from message_lifecycle.app.rendering import Count, View
 from message_lifecycle.app.services import Services
@@ -22,7 +22,7 @@ TROUBLES: tuple[Health, ...] = get_args(Health)
 _ERASURES_SHOWN = 5
 
 
-class Tile(View):
+class StateTile(View):
     """The number of topics in one state. `plan_id`: the plan of their only question, if there is just one."""
 
     trouble: Health
@@ -63,7 +63,7 @@ class OverviewView(View):
     """
 
     topics: Sequence[StatusView]
-    tiles: Sequence[Tile]
+    tiles: Sequence[StateTile]
     of_topics: Count
     due: Count
     search: str
@@ -85,9 +85,9 @@ def overview(status: Sequence[StatusView], *, search: str = "", trouble: Health 
     )
 
 
-def _tile(trouble: Health, topics: Sequence[StatusView]) -> Tile:
+def _tile(trouble: Health, topics: Sequence[StatusView]) -> StateTile:
     waiting = [one.waiting.plan_id for one in topics if one.is_read and one.waiting]
-    return Tile(trouble=trouble, topics=len(topics), plan_id=waiting[0] if len(waiting) == len(topics) == 1 else None)
+    return StateTile(trouble=trouble, topics=len(topics), plan_id=waiting[0] if len(waiting) == len(topics) == 1 else None)
 
 
 def erasure_lines(s: Services) -> list[ErasureLine]:
@@ -116,7 +116,7 @@ def _line(
     of_topics, done, wrong = None, None, list(unreadable)
     try:
         topics = topics_of(s, request)
-        of_topics, done = len(topics), sum(one.is_done for one in results(s, request, topics, erasures))
+        of_topics, done = len(topics), sum(one.is_done for one in results_in_topics(s, request, topics, erasures))
     except LifecycleError as error:
         wrong.append(_reason(error))
     detail = "; ".join([*([request.detail] if request.detail else []), *wrong])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from message_lifecycle.app.rendering import Count, View
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.facts import LogState, Segment
-from message_lifecycle.model.instants import INT64_MAX, Instant, deadline, is_dead, to_second
+from message_lifecycle.model.instants import INT64_MAX, Instant, deadline, format_to_second, is_dead
 from message_lifecycle.model.message import DueRows, LimitQuestion, Place, Reason, RowQuestion, parse_ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.phrases import amount
@@ -39,7 +39,7 @@ def kept_by_segments(s: Services, name: TopicName, policy: Policy, as_of: Instan
     Raises:
         UnknownTopic: No topic has this name.
     """
-    rule = expiry.expiry(policy)
+    rule = expiry.expiry_rule(policy)
     if rule is None:
         return {}
     log = s.reader.log(name, latest_allowed_time=policy.latest_allowed_time(as_of))
@@ -91,9 +91,9 @@ def past_expiry_view(s: Services, name: TopicName, policy: Policy, as_of: Instan
 
 def _summary_text(kept: Mapping[Place, KeptBySegment], first: Instant | None, last: Instant | None) -> str:
     total, never = sum(one.messages for one in kept.values()), sum(one.messages for one in kept.values() if one.until is None)
-    until = "with no end (unknown times)" if first is None else f"until {to_second(first)}"
+    until = "with no end (unknown times)" if first is None else f"until {format_to_second(first)}"
     if first != last:
-        until = f"until {to_second(first)} to {to_second(last)}"
+        until = f"until {format_to_second(first)} to {format_to_second(last)}"
     if first is not None and never:
         until += f", {never:,} of them with no end (unknown times)"
     past = f"{amount(total, 'messages')} past expiry, kept by {amount(len(kept), 'segments')} {until}"
@@ -130,7 +130,7 @@ def _offsets_beyond_limits(s: Services, log: LogState, policy: Policy, as_of: In
         as_of=as_of,
         reasons=_row_rules(policy),
         going=dead,
-        beyond=LimitQuestion(limits=policy.limits, lapsed=expiry.expiry(policy), dead=dead),
+        beyond=LimitQuestion(limits=policy.limits, lapsed=expiry.expiry_rule(policy), dead=dead),
     )
     found: dict[int, list[range]] = {}
     for entry in s.reader.rows(log, question).due:

@@ -16,7 +16,7 @@ from message_lifecycle.app.views.state import HeldView, OutcomeView, continue_co
 from message_lifecycle.app.wording import ROWS, count, reasons, share, size
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.facts import Segment
-from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, span, to_second
+from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, format_span, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport, Judgement, PlanRecord, Staged
 from message_lifecycle.model.phrases import amount, short
@@ -352,7 +352,7 @@ def plan_page(s: Services, plan_id: str) -> PlanView:
     return replace(
         shown,
         runs=tuple(_run(name) for name in s.ledger.runs_of(record.plan.plan_id)),
-        successor=_successor(s, record),
+        successor=_find_successor(s, record),
         undone=undone_by is not None and is_undone(s, record.plan),
         undone_by=undone_by,
         undo_until=None if undone_by is not None else _undo_until(s, record),
@@ -365,7 +365,7 @@ def _run(name: str) -> RunOfPlan:
     return RunOfPlan(dag_id=dag_id if slash else None, run_id=run_id if slash else name)
 
 
-def _successor(s: Services, record: PlanRecord) -> str | None:
+def _find_successor(s: Services, record: PlanRecord) -> str | None:
     """Return the next plan of the operation, if this plan gave way. None also if there is no next plan yet, or it is too old to find."""
     if record.outcome is None or record.outcome.name not in ("superseded", "lapsed"):
         return None
@@ -382,7 +382,7 @@ def _undo_until(s: Services, record: PlanRecord) -> Instant | None:
     try:
         policy = operation_of_plan(s, record.plan).settings_now(s, record.plan)
     except LifecycleError:  # the topic cannot be read, so use the settings in the plan
-        policy = Policy.of_values(record.plan.policy)
+        policy = Policy.from_values(record.plan.policy)
     until = Instant(min(published_at + policy.undo_window_us, INT64_MAX))
     return until if s.ledger.now() < until else None
 
@@ -395,7 +395,7 @@ def waits_until(record: PlanRecord) -> Instant | None:
     """Return when the question to a person lapses. None if no question waits."""
     if record.state is not PlanState.ASKED or record.reported_at is None:
         return None
-    return Instant(record.reported_at + Policy.of_values(record.plan.policy).approval_ttl_us)
+    return Instant(record.reported_at + Policy.from_values(record.plan.policy).approval_ttl_us)
 
 
 def removal_of(record: PlanRecord) -> tuple[tuple[str, int], ...]:
@@ -417,12 +417,12 @@ def approval_text(s: Services, record: PlanRecord) -> str:
     plan, report, until = record.plan, record.report, waits_until(record)
     operation = kind_of(plan)
     failed = [check for check in report.checks if not check.passed] if report else []
-    told = [("age", _days(s, plan) if until is not None else ""), ("undo", _way_back(s, plan))]
+    told = [("age", _days(s, plan) if until is not None else ""), ("undo", _describe_undo(s, plan))]
     if report is not None:
         told.append(("approval covers", f"this plan and gate report `{short(report.gate_id)}`. A change of settings makes it void"))
     if until is not None:
         then = "Request it again" if operation.by_request else "The next run asks again"
-        told.append(("without an answer", f"nothing is removed, and the plan lapses at {to_second(until)}. {then}"))
+        told.append(("without an answer", f"nothing is removed, and the plan lapses at {format_to_second(until)}. {then}"))
     # Make one list, because Airflow shows the question's paragraphs without space between them.
     *lines, of_which = operation.lines(plan, removal_of(record), failed)
     by_age = _ages(s, plan, most=_QUESTION_PERIODS) if until is not None else None
@@ -470,16 +470,16 @@ def _days(s: Services, plan: Plan) -> str:
 
 def _day(times: Sequence[Instant | None], end: Callable[[Sequence[Instant]], Instant]) -> str:
     known = [at for at in times if at is not None]
-    return to_second(end(known)).partition("T")[0] if len(known) == len(times) else "an unknown day"
+    return format_to_second(end(known)).partition("T")[0] if len(known) == len(times) else "an unknown day"
 
 
-def _way_back(s: Services, plan: Plan) -> str:
+def _describe_undo(s: Services, plan: Plan) -> str:
     why_not = why_not_undone(s, kind_of(plan), plan.topic)
     if why_not is not None:
         return f"not possible: {why_not}"
-    window_us = Policy.of_values(plan.policy).undo_window_us
-    until = to_second(Instant(min(s.ledger.now() + window_us, INT64_MAX)))
-    lasts = span(window_us // MICROS_PER_SECOND)
+    window_us = Policy.from_values(plan.policy).undo_window_us
+    until = format_to_second(Instant(min(s.ledger.now() + window_us, INT64_MAX)))
+    lasts = format_span(window_us // MICROS_PER_SECOND)
     return f"`lifecycle undo {short(plan.plan_id)} --by NAME --why WHY`, within {lasts} of publishing (published now: until {until})"
 
 

@@ -63,7 +63,7 @@ class RefusedView(View):
 
 def refused_view(s: Services, name: TopicName) -> RefusedView:
     """Return the refused rows that are in the quarantine, by batch, file and code. Raises UnknownTopic, NoQuarantine."""
-    counts = refused.counts(s, name)
+    counts = refused.count_refused_rows(s, name)
     known = {batch.batch_id: batch for batch in s.ledger.refused_batches(name)}
     asking = {batch.batch_id for batch in refused.needing_a_person(s, name)}
     batches = []
@@ -105,7 +105,7 @@ class RowsView(View):
 
 def rows_view(s: Services, name: TopicName, *, batch: str | None, file: str | None, code: str | None, limit: int) -> RowsView:
     """Return the first refused rows of that batch, file and code. Raises UnknownTopic, NoQuarantine."""
-    found = refused.rows(s, name, batch=batch, file=file, code=code, limit=limit + 1)
+    found = refused.read_refused_rows(s, name, batch=batch, file=file, code=code, limit=limit + 1)
     return RowsView(topic=name, rows=tuple(found[:limit]), more=len(found) > limit)
 
 

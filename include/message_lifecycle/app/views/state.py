@@ -12,7 +12,7 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.app.wording import ROWS, count, reasons, size, text_of
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
-from message_lifecycle.model.instants import Instant, to_second
+from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, OutcomeName
 from message_lifecycle.model.phrases import amount, short
@@ -21,7 +21,7 @@ from message_lifecycle.model.plan import Operation as OperationName
 
 def when(instant: int | None) -> str | None:
     """Return the instant for people, or None if it is unknown."""
-    return None if instant is None else to_second(instant)
+    return None if instant is None else format_to_second(instant)
 
 
 class HeldView(View):
@@ -180,13 +180,13 @@ def runs(s: Services, name: TopicName | None = None, *, limit: int = 50) -> list
 
 def outcomes_view(s: Services, found: Sequence[tuple[Instant | None, Outcome]]) -> list[OutcomeView]:
     """Return outcomes with the times of their recording, each with whether its plan is undone now."""
-    undone = undone_among(s, [outcome.plan_id for _, outcome in found if outcome.plan_id is not None])
+    undone = find_undone(s, [outcome.plan_id for _, outcome in found if outcome.plan_id is not None])
     return [outcome_view(outcome, at, undone=outcome.name == "published" and outcome.plan_id in undone) for at, outcome in found]
 
 
-def undone_among(s: Services, plan_ids: Collection[str]) -> frozenset[str]:
+def find_undone(s: Services, plan_ids: Collection[str]) -> frozenset[str]:
     """Return the plans that are undone now. For a plan whose topic cannot be read, the ledger decides."""
-    return frozenset(plan_id for plan_id in s.ledger.undone_among(plan_ids) if _is_undone(s, plan_id))
+    return frozenset(plan_id for plan_id in s.ledger.find_undone(plan_ids) if _is_undone(s, plan_id))
 
 
 def _is_undone(s: Services, plan_id: str) -> bool:
@@ -226,7 +226,7 @@ class HoldView(View):
 
     @property
     def ended(self) -> str:
-        return "" if self.released_at is None else f"{to_second(self.released_at)} by {self.released_by}"
+        return "" if self.released_at is None else f"{format_to_second(self.released_at)} by {self.released_by}"
 
     table = Table(
         columns={

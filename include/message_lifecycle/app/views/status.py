@@ -8,18 +8,18 @@ from typing import Literal
 
 from message_lifecycle.app.changes import waits_for_person
 from message_lifecycle.app.known import all_topics, error_of_one_topic
-from message_lifecycle.app.obligations import Lake, as_if_enabled, obligations_of_topic, read_lake
+from message_lifecycle.app.obligations import LakeFacts, obligations_of_topic, read_lake, with_cleaner_enabled
 from message_lifecycle.app.operations.registry import names_of, operation_named
 from message_lifecycle.app.refused import needing_a_person, rows_in_quarantine
 from message_lifecycle.app.rendering import ABSENT, Block, Count, Heading, Notes, Size, Table, View, each, source
 from message_lifecycle.app.seals import broken_seal
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.past_expiry import PastExpiry, past_expiry_view
-from message_lifecycle.app.views.state import HeldView, OutcomeView, outcomes_view, undone_among, when
+from message_lifecycle.app.views.state import HeldView, OutcomeView, find_undone, outcomes_view, when
 from message_lifecycle.app.witness import require_intact
 from message_lifecycle.app.wording import NO_TOPICS
 from message_lifecycle.model.errors import ledger_tampered
-from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, span, to_second
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_span, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Obligation, ObligationKind, ObligationState
 from message_lifecycle.model.outcome import Outcome, OutcomeName, PlanSummary
@@ -78,7 +78,7 @@ class ObligationView(View):
         columns={
             "": "state", "work": lambda one: "approval" if one.kind == "question" else one.kind, "due": lambda one: "" if one.amount is None else amount(one.amount, one.unit),
             "since": "due_since", "on hold by": lambda one: ", ".join(sorted({entry.holder for entry in one.held})),
-            "last run": lambda one: f"{one.last_run.outcome} {to_second(one.last_run.at)}" if one.last_run else "none",
+            "last run": lambda one: f"{one.last_run.outcome} {format_to_second(one.last_run.at)}" if one.last_run else "none",
         },
         right=("due",), wrap=("on hold by",),
     )  # fmt: skip
@@ -198,14 +198,14 @@ class StatusView(View):
             yield ObligationView.table.of(obliged)
 
     def _notes(self) -> Iterator[str]:
-        due, longest, waiting = self.due, span(self.overdue.max_overdue), self.waiting
+        due, longest, waiting = self.due, format_span(self.overdue.max_overdue), self.waiting
         things = "changes" if self.documents else "messages"
         if self.overdue.messages:
             yield f"{amount(self.overdue.messages, things)} overdue, for longer than {longest} (max_overdue)"
         elif due.messages and self.documents:
             yield f"{amount(due.messages, things)} due. The next run purges them"
         elif due.messages:
-            yield f"{amount(due.messages, things)} due, for {span(due.for_seconds)} of {longest} (max_overdue). The next run removes them"
+            yield f"{amount(due.messages, things)} due, for {format_span(due.for_seconds)} of {longest} (max_overdue). The next run removes them"
         if self.past_expiry and self.past_expiry.told:
             yield self.past_expiry.told
         # The line of the question follows, with the command that answers it.
@@ -238,7 +238,7 @@ def status(s: Services, names: Iterable[TopicName] | None = None) -> list[Status
         return [*(_status_or_error(s, name, lake) for name in standing), *_deleted_topics(lake, standing)]
 
 
-def _deleted_topics(lake: Lake, standing: Sequence[TopicName]) -> list[StatusView]:
+def _deleted_topics(lake: LakeFacts, standing: Sequence[TopicName]) -> list[StatusView]:
     """Deleted topics, of names that no topic has, whose space should have been given back long ago."""
     if lake.unknown is not None:
         told = f"Deleted topics are unknown: {lake.unknown.code}: {lake.unknown}"
@@ -247,7 +247,7 @@ def _deleted_topics(lake: Lake, standing: Sequence[TopicName]) -> list[StatusVie
     return [StatusView(topic=name, ok=False, problems=problems) for name, problems in late if problems and name not in standing]
 
 
-def _status_or_error(s: Services, name: TopicName, lake: Lake) -> StatusView:
+def _status_or_error(s: Services, name: TopicName, lake: LakeFacts) -> StatusView:
     try:
         with s.topics.look():
             return topic_status(s, name, lake)
@@ -256,20 +256,22 @@ def _status_or_error(s: Services, name: TopicName, lake: Lake) -> StatusView:
         return StatusView(topic=name, ok=False, problems=[f"{topic_error.code}: {topic_error}"])
 
 
-def topic_status(s: Services, name: TopicName, lake: Lake | None = None) -> StatusView:
+def topic_status(s: Services, name: TopicName, lake: LakeFacts | None = None) -> StatusView:
     """Judge one topic as of now."""
     lake = read_lake(s) if lake is None else lake
     policy = policy_of(s, name)
     require_intact(s, name)
-    work = "snapshot_with_purge" if policy.of_documents else s.work_on(name)
-    would = operation_named(work).plan(s, name, as_if_enabled(policy), work, as_of=lake.now)
+    work = "snapshot_with_purge" if policy.has_documents else s.work_on(name)
+    would = operation_named(work).plan(s, name, with_cleaner_enabled(policy), work, as_of=lake.now)
     obliged = obligations_of_topic(s, name, policy, {work: would}, lake)
     return (
-        _of_documents(s, name, policy, would, obliged, lake) if policy.of_documents else _of_messages(s, name, policy, would, obliged, lake)
+        _of_documents(s, name, policy, would, obliged, lake)
+        if policy.has_documents
+        else _of_messages(s, name, policy, would, obliged, lake)
     )
 
 
-def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> StatusView:
+def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: LakeFacts) -> StatusView:
     now, asked = lake.now, open_question(s, lake.waiting, name)
     last = s.ledger.last(name, names_of(lambda one: one.removes))
     holder, since = _word_of_a_person(asked, last, policy, now), would.due_since
@@ -279,10 +281,10 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
     idle = sorted({one.kind for one in obliged if operation_named(one.operation).stops_when_disabled})
     if idle and not policy.cleaner_enabled:
         problems.append(f"The message cleaner is disabled ([message_cleaner] enabled = false). Nothing runs for: {', '.join(idle)}")
-    problems += _bad_end("run", last)
-    problems += _ahead(s, name, policy, now)
+    problems += _describe_bad_end("run", last)
+    problems += _describe_future_update(s, name, policy, now)
     if policy.is_compacted:
-        problems += _bad_end("compaction", last_compaction(s, name))
+        problems += _describe_bad_end("compaction", last_compaction(s, name))
     return replace(
         _common_parts(s, name, policy, would, obliged, asked, last, problems, now),
         due=due,
@@ -292,13 +294,13 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
     )
 
 
-def _ahead(s: Services, name: TopicName, policy: Policy, now: Instant) -> list[str]:
+def _describe_future_update(s: Services, name: TopicName, policy: Policy, now: Instant) -> list[str]:
     """A last update in the future, until which no commit of a right clock can be made."""
     updated = s.topics.describe(name).updated_at if s.ledger.has_real_clock else None
     if updated is None or updated <= policy.latest_allowed_time(now):
         return []
     return [
-        f"The table's last update is in the future: {to_second(updated)}. A machine with a wrong clock wrote it. "
+        f"The table's last update is in the future: {format_to_second(updated)}. A machine with a wrong clock wrote it. "
         "Every commit before that time is refused (TableAhead)"
     ]
 
@@ -342,12 +344,12 @@ def last_compaction(s: Services, name: TopicName) -> tuple[Instant, Outcome] | N
     return s.ledger.last(name, ["compaction"])
 
 
-def _bad_end(what: str, last: tuple[Instant, Outcome] | None) -> list[str]:
+def _describe_bad_end(what: str, last: tuple[Instant, Outcome] | None) -> list[str]:
     """Describe the outcome of the last run if it ended badly, because a person must see that."""
     return [] if last is None or last[1].name not in _BAD_ENDS else [f"The last {what} ended as {last[1].name}: {last[1].detail}"]
 
 
-def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> StatusView:
+def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: LakeFacts) -> StatusView:
     """Return the status of a topic of documents.
 
     A document that cannot be folded is a problem, too, because it keeps every change until a person mends it (SNP-10).
@@ -355,7 +357,7 @@ def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obl
     asked = open_question(s, lake.waiting, name)
     last = s.ledger.last(name, [would.operation])
     problems = [*(problem for one in obliged for problem in one.problems), *_tampered_records(s, name)]
-    problems += [*_bad_end("run", last), *_ahead(s, name, policy, lake.now)]
+    problems += [*_describe_bad_end("run", last), *_describe_future_update(s, name, policy, lake.now)]
     if last is not None and last[1].plan_id is not None:
         staged = s.ledger.record(last[1].plan_id).staged
         blocked = () if staged is None or staged.documents is None else staged.documents.blocked
@@ -443,7 +445,7 @@ def _last_removal(s: Services, name: TopicName) -> LastRemoval | None:
     for plan in s.ledger.plans(name, limit=_PLANS_SEARCHED) if s.ledger.has_published(name, removing) else ():
         if plan.outcome == "published" and plan.operation in removing:
             # The plan may have waited for a person for a day before its commit, and its verification may come a day after it.
-            undone = plan.plan_id in undone_among(s, [plan.plan_id])
+            undone = plan.plan_id in find_undone(s, [plan.plan_id])
             at = s.ledger.committed_at(plan.plan_id) or s.ledger.published_at(plan.plan_id)
             return LastRemoval.of(plan, at=at, undone=undone)
     return None

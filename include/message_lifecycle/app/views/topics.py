@@ -23,7 +23,7 @@ from message_lifecycle.app.views.status import ObligationView, StatusView, statu
 from message_lifecycle.app.wording import NO_TOPICS, count, setting_text, size, unit_text
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.facts import LogState, Progress
-from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, span
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_span
 from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.phrases import amount, short
@@ -245,7 +245,7 @@ class ConsumerView(View):
             return f"{self.consumer} keeps messages that it has not copied. A replica never falls silent"
         if self.group:
             return f"{self.consumer} keeps messages that it has not acknowledged. A Redis group never falls silent"
-        without = f"{span(self.consumer_expiry)} without a commit (consumer_expiry)"
+        without = f"{format_span(self.consumer_expiry)} without a commit (consumer_expiry)"
         if self.falls_silent_at is None and self.pins:
             return f"{self.consumer} keeps messages that it has not processed. The time of a commit is unknown, so it never falls silent"
         at = when(self.falls_silent_at)
@@ -297,7 +297,7 @@ def _described(s: Services, name: TopicName) -> TopicView:
     settings = tuple(
         SettingView.of(BY_NAME[setting], setting=setting, value=now.value, origin=now.origin) for setting, now in policy.settings
     )
-    if topic.of_documents:
+    if topic.has_documents:
         return TopicView(topic=name, uuid=topic.uuid, documents=documents_view(s, name), settings=settings)
     log = s.reader.log(name)
     view, missing = view_state(s, name)
@@ -339,11 +339,11 @@ def altered_view(s: Services, name: TopicName, before: Policy, asks: Sequence[st
 
 def _preview_now(s: Services, name: TopicName, policy: Policy, past: PastExpiry) -> RunNow:
     try:
-        would = preview(s, name, as_of=s.ledger.now(), work="snapshot_with_purge" if policy.of_documents else "message_cleaner")
+        would = preview(s, name, as_of=s.ledger.now(), work="snapshot_with_purge" if policy.has_documents else "message_cleaner")
     except LifecycleError as error:
         unknown = f"the effect of a run now is unknown: {error.code}: {error}"
         return RunNow(messages=None, would_remove=None, held=None, told=unknown)
-    things, expected, held = "changes" if policy.of_documents else "messages", would.expected, sum(entry.rows for entry in would.held)
+    things, expected, held = "changes" if policy.has_documents else "messages", would.expected, sum(entry.rows for entry in would.held)
     told = [
         f"a run now would remove {expected.removed_rows:,} of {amount(expected.rows_in, things)}"
         if expected.rows_in
@@ -377,7 +377,7 @@ def consumers_view(s: Services, name: TopicName) -> list[ConsumerView]:
                 replica=replica,
                 group=any(p in groups for p in own),
                 pins=any(p.pins_at(now, policy.consumer_expiry_us) for p in own),
-                falls_silent_at=_alive_until(own, policy),
+                falls_silent_at=_keeps_messages_until(own, policy),
                 consumer_expiry=policy.consumer_expiry_us // MICROS_PER_SECOND,
                 partitions=_progress(f"{consumer} (replica)" if replica else consumer, own, ends),
             )
@@ -385,7 +385,7 @@ def consumers_view(s: Services, name: TopicName) -> list[ConsumerView]:
     return found
 
 
-def _alive_until(own: Iterable[Progress], policy: Policy) -> Instant | None:
+def _keeps_messages_until(own: Iterable[Progress], policy: Policy) -> Instant | None:
     """Return the last instant when the reader keeps messages. None: it keeps them for ever."""
     end = silent_at(own, policy)
     return None if end is None else Instant(end - 1)

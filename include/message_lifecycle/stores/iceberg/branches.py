@@ -51,7 +51,7 @@ def undo_ref(plan_id: str) -> str:
 def make_branch(table: Java, plan: Plan, base_id: int) -> str:
     """Create the plan's branch at the snapshot that the plan builds on, and return its name."""
     branch = branch_of(plan.plan_id)
-    age_ms = Policy.of_values(plan.policy).approval_ttl_us // 1000 + _GRACE_MS
+    age_ms = Policy.from_values(plan.policy).approval_ttl_us // 1000 + _GRACE_MS
 
     def make(refs: Java) -> Java:
         # The branch's own snapshots live as long as the branch, even if another engine expires snapshots.

@@ -28,7 +28,7 @@ from message_lifecycle.model.errors import (
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, catalog_identifier, name_of_identifier, normalise_name
-from message_lifecycle.model.setting_list import PROPERTY_PREFIX, Value, of_documents
+from message_lifecycle.model.setting_list import PROPERTY_PREFIX, Value, settings_have_documents
 from message_lifecycle.model.settings import Policy, property_text, resolve
 from message_lifecycle.model.topic import check_policy, role_of
 from message_lifecycle.operations import expiry
@@ -338,7 +338,7 @@ class IcebergTopics(NamesFailures):
         if self._scratch or FOLD_PROPERTY in self._tables.document(name).properties:
             return None
         columns = ", ".join(field.name for field in SCHEMA.fields)
-        text = f"SELECT {columns} FROM {sql_table(name)} WHERE {view_file.rule_opposite(expiry.hidden(policy))}"
+        text = f"SELECT {columns} FROM {sql_table(name)} WHERE {view_file.rule_opposite(expiry.hiding_rule(policy))}"
         place = name.namespace, name.table(LIVE)
         view_file.write_view(self._tables, place, text)
         return ".".join((CATALOG, *place))
@@ -370,7 +370,7 @@ def _shape(settings: Mapping[str, Value], partitions: int) -> tuple[Mapping[str,
     """Return the properties, shape and first state of a new topic's table: of messages, or of documents' changes (SNP-10)."""
     from message_lifecycle.stores.iceberg import shapes
 
-    if of_documents(settings):
+    if settings_have_documents(settings):
         return shapes.CHANGES_PROPERTIES, shapes.CHANGES_SHAPE, LogSummary()
     each = range(partitions)
     empty = LogSummary(end_offsets=dict.fromkeys(each, 0), active={p: ActiveSegment(base_offset=0) for p in each})

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from message_lifecycle.model.errors import message_without_place, offset_given_twice
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Message
-from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
+from message_lifecycle.model.rules import AllOfRules, AnyOfRules, NeverExpires, NotRule, PeriodPassed, Rule, TimeKnown
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path, reading
 
 if TYPE_CHECKING:
@@ -256,13 +256,13 @@ UNKNOWN = INT64_MIN
 def columns_of(rule: Rule) -> Iterator[str]:
     """Yield the names of the columns that the rule reads."""
     match rule:
-        case After(column) | Known(column):
+        case PeriodPassed(column) | TimeKnown(column):
             yield column
-        case Never():
+        case NeverExpires():
             yield "never"
-        case Not(negated):
+        case NotRule(negated):
             yield from columns_of(negated)
-        case Either(rules) | Both(rules):
+        case AnyOfRules(rules) | AllOfRules(rules):
             for inner in rules:
                 yield from columns_of(inner)
         case never:
@@ -278,19 +278,19 @@ def first_times(rule: Rule, columns: Mapping[str, NDArray[np.generic]], rows: in
         rows: The number of rows.
     """
     match rule:
-        case After(column, us):
+        case PeriodPassed(column, us):
             found = np.asarray(columns[column], np.int64)
             never = (found == UNKNOWN) | (found >= INT64_MAX - us)
             return np.where(never, INT64_MAX, np.where(never, 0, found) + us)
-        case Never():
+        case NeverExpires():
             return np.where(columns["never"], INT64_MIN, INT64_MAX)
-        case Known(column):
+        case TimeKnown(column):
             return np.where(columns[column] == UNKNOWN, INT64_MAX, INT64_MIN)
-        case Not(inner):
+        case NotRule(inner):
             return np.where(first_times(inner, columns, rows) == INT64_MIN, INT64_MAX, INT64_MIN)
-        case Either(rules):
+        case AnyOfRules(rules):
             return reduce(np.minimum, (first_times(inner, columns, rows) for inner in rules), np.full(rows, INT64_MAX))
-        case Both(rules):
+        case AllOfRules(rules):
             return reduce(np.maximum, (first_times(inner, columns, rows) for inner in rules), np.full(rows, INT64_MIN))
         case never_:
             assert_never(never_)

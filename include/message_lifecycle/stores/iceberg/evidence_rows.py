@@ -24,7 +24,7 @@ from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.message import NOTHING, DueRows, LimitQuestion, Place, Reason, RowQuestion
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import is_limit, is_request, reasons_of_family
-from message_lifecycle.model.rules import Either
+from message_lifecycle.model.rules import AnyOfRules
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.stores.iceberg.data_files import is_named
@@ -150,7 +150,7 @@ def _question(plan: Plan, policy: Policy, expired: frozenset[Place]) -> RowQuest
     named = {reason: rule for reason, rule in rules.items() if reason in plan.reasons}
     reasons = [Reason(name=reason, rule=rule, segments=expired if reason == "expiry" else None) for reason, rule in named.items()]
     lapsed = [rules[reason] for reason in (("expiry",) if cleans else ("expiry", "ttl")) if reason in rules]
-    beyond = LimitQuestion(limits=policy.limits, lapsed=Either(tuple(lapsed)) if lapsed else None)
+    beyond = LimitQuestion(limits=policy.limits, lapsed=AnyOfRules(tuple(lapsed)) if lapsed else None)
     return RowQuestion(as_of=plan.as_of, reasons=tuple(reasons), beyond=beyond)
 
 

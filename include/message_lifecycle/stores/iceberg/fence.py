@@ -238,7 +238,7 @@ def check(plan: Plan, plan_id: str, table: Java, server: Mapping[str, Value] | N
         raise PlanConflict(plan_id, f"the topic's table is another one now ({table.uuid()}, planned on {needed.table_uuid})")
     topic = settings_of(entries(table.properties()), where=f"topic {plan.topic}")
     now = topic if server is None else resolve(topic=topic, server=server).values
-    planned = Policy.of_values(plan.policy)
+    planned = Policy.from_values(plan.policy)
     changed = ", ".join(f"{name} {planned[name]!r} -> {value!r}" for name, value in now.items() if planned[name] != value)
     if changed:
         raise PlanConflict(plan_id, f"the settings have changed since ({changed})")

@@ -64,7 +64,7 @@ class CutRules:
 
     def by_span(self) -> tuple[CutRules, ...]:
         """Return the rules with each span that may count for one batch, the shortest first."""
-        return tuple(replace(self, max_us=max_us) for max_us in admission.spans(self.max_us))
+        return tuple(replace(self, max_us=max_us) for max_us in admission.double_spans(self.max_us))
 
     def fitting(self, opened: Sequence[int]) -> CutRules:
         """Return the rules with the span that counts for a batch.

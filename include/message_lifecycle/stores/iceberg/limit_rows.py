@@ -26,7 +26,7 @@ from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import LimitQuestion, Reason
 from message_lifecycle.model.reasons import LimitReason
 from message_lifecycle.model.rules import Limits
-from message_lifecycle.operations.limits import Walk
+from message_lifecycle.operations.limits import GroupWalk
 from message_lifecycle.stores.iceberg import data_rows, segments
 from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Longs, Vectors, read_keys, read_rows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
@@ -405,7 +405,7 @@ def _find_cut(blocks: list[Block], limits: Limits, weight: Callable[[Block], int
     highest = [_reverse_rank(block.highest) for block in looked_at]
     sums = list(accumulate((weights[id(block)] for block in looked_at), initial=0))
     kept = {id(block) for block in looked_at if sums[bisect_right(highest, _reverse_rank(block.lowest))] <= limit}
-    walk = Walk(limits=limits)
+    walk = GroupWalk(limits=limits)
     if kept:
         sure = [block for block in looked_at if id(block) in kept]
         total = sum(weights[id(block)] for block in sure)
@@ -446,7 +446,7 @@ def _reverse_rank(rank: Rank) -> Rank:
     return -visible, -time, -partition, -offset
 
 
-def _lowest_kept(between: list[Block], walk: Walk, ranks: _Ranks) -> Rank | None:
+def _lowest_kept(between: list[Block], walk: GroupWalk, ranks: _Ranks) -> Rank | None:
     if not between:
         return None
     found = [(block.lane, ranks.of(block)) for block in between]

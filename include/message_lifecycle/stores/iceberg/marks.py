@@ -329,7 +329,7 @@ class MarkersNow:
         """`log`: the table as PyIceberg reads it, at the head or later."""
         plan, staged = verdict.plan, verdict.staged
         assert staged.branch is not None
-        policy = Policy.of_values(plan.policy)
+        policy = Policy.from_values(plan.policy)
         with snapshot_rows(log, plan.plan_id) as rows:
             made = kept = _staged_markers(rows, verdict, policy)
             if head_id != base_id:

@@ -217,7 +217,7 @@ class _Check:
         if moved:
             raise PlanConflict(self._plan.plan_id, f"{', '.join(sorted(moved))} of {_words(self.action)} has moved on")
         # A branch that was made since needs what it is read by, and main may have been set back to a tag.
-        before = Instant(self._plan.as_of - Policy.of_values(self._plan.policy).undo_window_us)
+        before = Instant(self._plan.as_of - Policy.from_values(self._plan.policy).undo_window_us)
         needed = find_kept_history(now, as_of=self._plan.as_of, before=before, ended=self.action.refs).reasons
         for snapshot_id in self.action.snapshots:
             if snapshot_id in needed:

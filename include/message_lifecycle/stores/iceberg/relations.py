@@ -17,7 +17,7 @@ import numpy as np
 
 from message_lifecycle.model.errors import FileLost, FileUnreadable
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
-from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
+from message_lifecycle.model.rules import AllOfRules, AnyOfRules, NeverExpires, NotRule, PeriodPassed, Rule, TimeColumn, TimeKnown
 from message_lifecycle.stores.iceberg.lake_files import LakeFiles, parse_failure
 from message_lifecycle.stores.iceberg.puffin import marked
 from message_lifecycle.stores.iceberg.shares import MEBIBYTE, Resources
@@ -321,17 +321,17 @@ def due(column: str, as_of: int) -> str:
 def rule_condition(rule: Rule, as_of: Instant) -> str:
     """Condition: the rule holds; false, never null, where a column is null."""
     match rule:
-        case After(column, us):
+        case PeriodPassed(column, us):
             return f"({_known(column)} AND {due(column, min(as_of, INT64_MAX - 1) - us)})"
-        case Never():
+        case NeverExpires():
             return "coalesce(never, false)"
-        case Known(column):
+        case TimeKnown(column):
             return f"({_known(column)})"
-        case Not(inner):
+        case NotRule(inner):
             return f"(NOT {rule_condition(inner, as_of)})"
-        case Either(rules):
+        case AnyOfRules(rules):
             return "(" + " OR ".join(rule_condition(inner, as_of) for inner in rules) + ")" if rules else "false"
-        case Both(rules):
+        case AllOfRules(rules):
             return "(" + " AND ".join(rule_condition(inner, as_of) for inner in rules) + ")" if rules else "true"
         case never:
             assert_never(never)

@@ -15,7 +15,7 @@ from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Place
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
+from message_lifecycle.model.rules import AllOfRules, AnyOfRules, NeverExpires, NotRule, PeriodPassed, Rule, TimeColumn, TimeKnown
 from message_lifecycle.stores.iceberg.layout import LogSummary
 
 
@@ -267,7 +267,7 @@ _MAYBE = FirstTimes(INT64_MIN, INT64_MAX)
 
 def first_times(rule: Rule, file: FileMetrics) -> FirstTimes:
     match rule:
-        case After(column, us):
+        case PeriodPassed(column, us):
             lower, upper, nulls = _bounds(column, file)
             if nulls == file.rows:
                 return _NO
@@ -276,19 +276,19 @@ def first_times(rule: Rule, file: FileMetrics) -> FirstTimes:
                 INT64_MIN if lower is None else min(lower + us, INT64_MAX),
                 INT64_MAX if upper is None or not known else min(upper + us, INT64_MAX),
             )
-        case Never():
+        case NeverExpires():
             return _NO if file.without_never == file.rows or file.never is False else _MAYBE
-        case Known(column):
+        case TimeKnown(column):
             if _bounds(column, file)[2] == file.rows:
                 return _NO
             return _ALWAYS if _all_known(column, file) else _MAYBE
-        case Not(inner):
+        case NotRule(inner):
             found = first_times(inner, file)
             return _ALWAYS if found.some == INT64_MAX else _NO if found.all == INT64_MIN else _MAYBE
-        case Either(rules):
+        case AnyOfRules(rules):
             each = [first_times(inner, file) for inner in rules]
             return FirstTimes(min((b.some for b in each), default=INT64_MAX), min((b.all for b in each), default=INT64_MAX))
-        case Both(rules):
+        case AllOfRules(rules):
             each = [first_times(inner, file) for inner in rules]
             return FirstTimes(max((b.some for b in each), default=INT64_MIN), max((b.all for b in each), default=INT64_MIN))
         case never:

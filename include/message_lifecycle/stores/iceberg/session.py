@@ -28,7 +28,7 @@ from message_lifecycle.model.errors import (
     storage_refused,
     table_ahead,
 )
-from message_lifecycle.model.instants import Instant, to_second
+from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.java import PROPERTIES, Java, call_if_present, is_connection_broken, java_exception, remember_process
 from message_lifecycle.stores.iceberg.layout import CATALOG
@@ -237,7 +237,7 @@ def _named(error: Exception) -> LifecycleError | None:
         if _watch is not None and _watch.lost and _STOPPED.search(text):
             return cluster_lost(_watch.master)
         if found := _AHEAD.search(text):
-            mine, updated = (to_second(Instant(int(ms) * 1_000)) for ms in found.groups())
+            mine, updated = (format_to_second(Instant(int(ms) * 1_000)) for ms in found.groups())
             return table_ahead(updated=updated, now=mine)
         if found := _FULL.search(text):
             return storage_full(found.group(0))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, SparkUnavailable, TableBusy, TableUnreadable, UnknownTopic
 from message_lifecycle.model.instants import INT64_MIN
-from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
+from message_lifecycle.model.rules import AllOfRules, AnyOfRules, NeverExpires, NotRule, PeriodPassed, Rule, TimeColumn, TimeKnown
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown, thrown
@@ -49,19 +49,19 @@ def rule_opposite(rule: Rule, as_of: str = NOW) -> str:
 
 def _side(rule: Rule, as_of: str, *, holding: bool) -> str:
     match rule:
-        case After(column, us):
+        case PeriodPassed(column, us):
             # The bound moves, not the time: a sum with a stored time could overflow, and no scan understands it.
             bound = f"timestamp_micros({as_of} - {us}L)"
             return f"({_known(column)} AND {column} <= {bound})" if holding else f"({_unknown(column)} OR {column} > {bound})"
-        case Never():
+        case NeverExpires():
             return "(never IS NOT NULL AND never)" if holding else "(never IS NULL OR NOT never)"
-        case Known(column):
+        case TimeKnown(column):
             return f"({_known(column)})" if holding else f"({_unknown(column)})"
-        case Not(inner):
+        case NotRule(inner):
             return _side(inner, as_of, holding=not holding)
-        case Either(rules):
+        case AnyOfRules(rules):
             return _join_conditions(rules, as_of, holding=holding, by="OR" if holding else "AND")
-        case Both(rules):
+        case AllOfRules(rules):
             return _join_conditions(rules, as_of, holding=holding, by="AND" if holding else "OR")
         case never:
             assert_never(never)

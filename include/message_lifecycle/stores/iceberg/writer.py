@@ -21,7 +21,7 @@ from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
 from message_lifecycle.model.message import NewMessage, known_time, ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.admission import Lifetime, Refusal, admission, admit, by_span, opens_too_many
+from message_lifecycle.operations.admission import Lifetime, Refusal, admission, admit, opens_too_many, policies_by_span
 from message_lifecycle.stores.iceberg.append import (
     TRIES,
     AlreadyThere,
@@ -115,7 +115,7 @@ class IcebergWriter(NamesFailures):
             base, before = base_of(table), newest_state(table)
             if base.found(batch_id) is not None:
                 return given
-            for by in by_span(policy):
+            for by in policies_by_span(policy):
                 given, rows, after = _numbered(before, waiting, by, forbidden, latest_allowed_time)
                 if not opens_too_many((row["offset"], row["segment"]) for row in rows):
                     break

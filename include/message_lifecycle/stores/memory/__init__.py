@@ -20,7 +20,7 @@ from message_lifecycle.model.request import Request
 from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import Policy, topic_settings
 from message_lifecycle.model.topic import role_of
-from message_lifecycle.operations.admission import ERASED, Refusal, by_span, new_in_origin, opens_too_many
+from message_lifecycle.operations.admission import ERASED, Refusal, new_in_origin, opens_too_many, policies_by_span
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext, Copied, Topic
 from message_lifecycle.stores.memory import rows
@@ -290,7 +290,7 @@ class MemoryStore(ChangeStore):
             cancelled_markers=len(made.markers) - len(kept),
             restored=plan.restored_rows,
         )
-        policy = Policy.of_values(plan.policy)
+        policy = Policy.from_values(plan.policy)
         marked = _with_markers(version, kept, policy, latest_allowed_time=policy.latest_allowed_time(plan.as_of))
         return table.publish(marked, done, files=plan.selection.files)
 
@@ -324,7 +324,7 @@ def _append_batch(
 
     The first span that does not open too many segments is used.
     """
-    for by in by_span(policy):
+    for by in policies_by_span(policy):
         version = head.copy()
         given = [append(version, message, by, forbidden, latest_allowed_time=latest_allowed_time) for message in messages(version)]
         stored = (version.messages[place] for place in given if not isinstance(place, Refusal))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from message_lifecycle.folds import Fold, fold_document, fold_of, proof
+from message_lifecycle.folds import Fold, find_fold_difference, fold_document, fold_of
 from message_lifecycle.model.change import CommitChanges, CommitSnapshots, DocumentsBefore, SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot, StagedDocuments
 from message_lifecycle.model.errors import PlanConflict, not_a_document_topic
@@ -64,7 +64,7 @@ def documents_evidence(
 def _reason(action: SnapshotDocument, fold: Fold, before: tuple[Changes, Snapshots], after: tuple[Changes, Snapshots]) -> str | None:
     staged = states_of(after[1].get(action.document, ()))
     newest = max(staged, default=0)
-    return proof(
+    return find_fold_difference(
         action,
         fold,
         newest=newest,
@@ -172,7 +172,7 @@ class MemoryDocuments:
     def of(self, name: TopicName) -> TopicTables:
         """Raises UnknownTopic, NotADocumentTopic."""
         tables = self._store.of(name)
-        if not tables.topic.of_documents:
+        if not tables.topic.has_documents:
             raise not_a_document_topic(str(name))
         return tables
 
@@ -416,7 +416,7 @@ def _unblocked(plan: Plan, blocked: Sequence[tuple[str, str]]) -> CommitSnapshot
 
 
 def _fold(plan: Plan) -> Fold:
-    policy = Policy.of_values(plan.policy)
+    policy = Policy.from_values(plan.policy)
     assert policy.fold is not None, "a document topic has a fold"
     return fold_of(policy.fold, yjs_roots=policy.yjs_roots)
 

@@ -127,7 +127,7 @@ class MemoryEraser(ChangeStore):
         undoable: Collection[str] = (),  # noqa: ARG002  # as above
     ) -> Sequence[KeySearchResult]:
         tables = self._store.of(name)
-        if tables.topic.of_documents:
+        if tables.topic.has_documents:
             snapshots = [_key_in_documents(tables.snapshots, matches)] if tables.snapshots.commits else []
             return [_key_in_documents(tables.changes, matches), *snapshots]
         head = tables.log.head.messages
@@ -152,7 +152,7 @@ class MemoryEraser(ChangeStore):
         undoable: Collection[str] = (),  # noqa: ARG002  # as above
     ) -> Sequence[ValuePlace]:
         tables = self._store.of(name)
-        if tables.topic.of_documents:
+        if tables.topic.has_documents:
             changes = {(document, row.server_seq): row.payload for document, row in _rows_ever(tables.changes)}
             states = {(document, row.server_seq): row.state for document, row in _rows_ever(tables.snapshots)}
             return [
@@ -168,7 +168,7 @@ class MemoryEraser(ChangeStore):
     def erased_tables(
         self, plan: Plan, matches: Matches, _went: Mapping[str, Sequence[str]] = MappingProxyType({})
     ) -> Sequence[ErasedTable]:
-        now = {table.table: table for table in self.find_key(plan.topic, matches, Policy.of_values(plan.policy), as_of=plan.as_of)}
+        now = {table.table: table for table in self.find_key(plan.topic, matches, Policy.from_values(plan.policy), as_of=plan.as_of)}
         return [
             ErasedTable(
                 table=action.table,
@@ -194,7 +194,7 @@ class MemoryEraser(ChangeStore):
 
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         tables, matches = self._store.of(plan.topic), given.matches()
-        if tables.topic.of_documents:
+        if tables.topic.has_documents:
             return _documents_evidence(tables, plan, matches)
         before = tables.log.at(plan.requirements.snapshot_id).messages
         of_table = {tables.log.kind: _ever_in_log(tables), tables.view.kind: _ever_in_view(tables)}
@@ -228,7 +228,7 @@ class MemoryEraser(ChangeStore):
         if archive is not None and plan.rewrites_of("archive"):
             erase_archive(archive, plan.topic, matches)
         done = Published(plan_id=plan.plan_id, snapshot_id=tables.main.next_id, removed=plan.expected.removed)
-        if tables.topic.of_documents:
+        if tables.topic.has_documents:
             for table in (tables.changes, tables.snapshots):
                 table.rewrite(lambda version: {document: rows for document, rows in version.items() if not matches(document.encode())})
             tables.changes.publish(tables.changes.head, done)
@@ -246,7 +246,7 @@ class MemoryEraser(ChangeStore):
 
 def _came_since(tables: TopicTables, plan: Plan, matches: Matches) -> bool:
     """Return True if the topic has more rows of the key than the plan names."""
-    if tables.topic.of_documents:
+    if tables.topic.has_documents:
         seqs = _seqs(tables.changes, matches)
         return _named_of(plan, "log", seqs) < len(seqs)
     return bool(of_key(tables.log.head.messages, matches).keys() - named(plan, "log"))
@@ -303,7 +303,7 @@ def _rows_ever(table: Table[Mapping[str, tuple[Row, ...]]]) -> set[tuple[str, Ro
 def _in_documents(
     kind: TableKind, rows: Mapping[tuple[str, int], bytes | None], head: Changes | Snapshots, needle: Needle
 ) -> list[ValuePlace]:
-    found = sorted(at for at, content in rows.items() if at[0].encode() not in needle.keys and needle.is_in(content))
+    found = sorted(at for at, content in rows.items() if at[0].encode() not in needle.keys and needle.is_found_in(content))
     now = {(document, row.server_seq) for document, of in head.items() for row in of}
     names = tuple(f"{document}:{seq}" for document, seq in found[:MOST_NAMES])
     place = ValuePlace(table=kind, rows=len(found), live=len(now.intersection(found)), names=names, is_cut=len(found) > MOST_NAMES)

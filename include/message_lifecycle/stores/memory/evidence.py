@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import get_args
 
-from message_lifecycle.model.instants import INT64_MAX, TTL_HEADER, Instant, newest
+from message_lifecycle.model.instants import INT64_MAX, TTL_HEADER, Instant, newest_known
 from message_lifecycle.model.message import (
     NOTHING,
     REASON_HEADER,
@@ -141,7 +141,7 @@ class _Look:
                 "rows": len(messages),
                 "first_offset": messages[0].offset,
                 "last_offset": messages[-1].offset,
-                "newest_at": newest(message.append_time for message in messages),
+                "newest_at": newest_known(message.append_time for message in messages),
                 "any_kept": any(self._is_kept(message) for message in messages),
                 "active": self._is_active(place),
                 "compacted": messages[-1].offset <= horizons.get(place[0], NOTHING),

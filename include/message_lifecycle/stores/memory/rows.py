@@ -29,8 +29,8 @@ from message_lifecycle.model.reasons import LimitReason, RemovalReason
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, requested_offsets
 from message_lifecycle.model.rules import rule_holds, rule_holds_from
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.limits import Cuts, Row, cuts
-from message_lifecycle.operations.markers import markers
+from message_lifecycle.operations.limits import GroupCuts, RankedRow, find_cuts
+from message_lifecycle.operations.markers import make_markers
 from message_lifecycle.stores.memory.tables import (
     Changes,
     Position,
@@ -95,10 +95,10 @@ def due_rows(version: Version, question: RowQuestion) -> RowAnswer:
     )
 
 
-def _beyond(left: list[Message], beyond: LimitQuestion, as_of: Instant) -> tuple[dict[Position, LimitReason], Cuts]:
+def _beyond(left: list[Message], beyond: LimitQuestion, as_of: Instant) -> tuple[dict[Position, LimitReason], GroupCuts]:
     """Return the limit that each message exceeds, for messages that no rule of age removes."""
     rows = [
-        Row(
+        RankedRow(
             partition=message.partition,
             offset=message.offset,
             append_time=message.append_time,
@@ -109,7 +109,7 @@ def _beyond(left: list[Message], beyond: LimitQuestion, as_of: Instant) -> tuple
         for message in left
         if segment_of(message) not in beyond.dead
     ]
-    found = cuts(rows, beyond.limits)
+    found = find_cuts(rows, beyond.limits)
     return {(row.partition, row.offset): reason for row in rows if (reason := found.reason(row)) is not None}, found
 
 
@@ -225,7 +225,7 @@ def markers_of(before: Version, after: Version, gone: Gone, plan: Plan, policy: 
     for message in before.messages.values():
         if message.append_time is not None:
             newest[message.partition] = max(message.append_time, newest.get(message.partition, message.append_time))
-    return markers(gone, live, as_of=plan.as_of, marker_ttl_us=policy.marker_ttl_us, newest=newest)
+    return make_markers(gone, live, as_of=plan.as_of, marker_ttl_us=policy.marker_ttl_us, newest=newest)
 
 
 def keys_with_markers(gone: Gone, log: Version) -> set[bytes]:

@@ -406,7 +406,7 @@ class TopicTables:
     @property
     def main(self) -> Table[Version] | Table[Changes]:
         """The table with the topic's uuid."""
-        return self.changes if self.topic.of_documents else self.log
+        return self.changes if self.topic.has_documents else self.log
 
     def touch(self, ledger: tuple[str, int]) -> None:
         """Record the ledger of our newest commit."""

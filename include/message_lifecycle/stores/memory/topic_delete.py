@@ -158,7 +158,7 @@ def _require(plan: Plan, tables: TopicTables) -> None:
 
 def _told(tables: TopicTables) -> list[TopicTable]:
     """Return the log or the changes first, and then the second table if it was ever written."""
-    if tables.topic.of_documents:
+    if tables.topic.has_documents:
         changes, snapshots = tables.changes, tables.snapshots
         found = [_table("", changes, sum(map(len, changes.head.values())), 0)]
         beside = [_table("snapshots", snapshots, sum(map(len, snapshots.head.values())), 0)] if snapshots.commits else []

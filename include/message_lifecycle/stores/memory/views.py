@@ -166,7 +166,7 @@ class _Part:
 
 
 def _ages(policy: Policy) -> tuple[Rule | None, ...]:
-    return expiry.expiry(policy), expiry.ttl(policy), expiry.retention_age(policy)
+    return expiry.expiry_rule(policy), expiry.ttl_rule(policy), expiry.retention_age(policy)
 
 
 def _view_after_change(
@@ -428,7 +428,7 @@ class MemoryViewReturns(_ViewChanges):
 
 def _rules(plan: Plan) -> CompactionRules:
     assert plan.view is not None
-    return rules_of(Policy.of_values(plan.policy), as_of=plan.as_of, tombstones_until=plan.view.tombstones_until)
+    return rules_of(Policy.from_values(plan.policy), as_of=plan.as_of, tombstones_until=plan.view.tombstones_until)
 
 
 def _counts(removed: Counter[ViewReason]) -> tuple[tuple[ViewReason, int], ...]:

@@ -120,7 +120,7 @@ class RecordLogEraser(ChangeStore):
 
         A later message of the key may already be damaged or archived.
         """
-        found = self.find_key(plan.topic, matches, Policy.of_values(plan.policy), as_of=plan.as_of)
+        found = self.find_key(plan.topic, matches, Policy.from_values(plan.policy), as_of=plan.as_of)
         remains = _REMAINS.get(self._logs.backend)
         return [replace(ErasedTable.searched(table), remains=None if TABLE_KINDS[table.table].by_setting else remains) for table in found]
 

@@ -81,7 +81,7 @@ def required_base(table: Java, plan: Plan) -> int:
 
 def _compact(engine: Engine, tables: Tables, plan: Plan, base_id: int, branch: str) -> None:
     assert plan.view is not None
-    policy, started = Policy.of_values(plan.policy), perf_counter()
+    policy, started = Policy.from_values(plan.policy), perf_counter()
     with look():  # load each of the two tables once
         before = view_table.state_of(tables, plan.topic)
         view, log = tables.load(plan.topic, kind=COMPACTED), tables.load(plan.topic)

@@ -15,7 +15,7 @@ from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rules import Either
+from message_lifecycle.model.rules import AnyOfRules
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.operations.compaction import settings_hash_after
@@ -95,7 +95,7 @@ class _ViewStore(TableStore):
         view = self._tables.load(plan.topic, kind=COMPACTED)
         staged = view.snapshot_by_id(staged_id or 0)
         assert staged is not None and told is not None, "its branch was just found"
-        due = due_at(view, staged, Policy.of_values(plan.policy), as_of=plan.as_of)
+        due = due_at(view, staged, Policy.from_values(plan.policy), as_of=plan.as_of)
         judged = (_settings_hash(table, snapshot_id) for snapshot_id in self._judged_at(plan))
         return Update(
             update=lambda on: change.add_to_update(on.newRowDelta(), base_id),
@@ -209,7 +209,7 @@ def _settings_hash(table: Java, snapshot_id: int | None) -> str:
 
 def _memories(table: Java, verdict: Verdict, view: Table, staged: Snapshot) -> int:
     """Count the memories in the staged view: rows that are no messages. Only a compaction by event time writes them (CMP-12)."""
-    if not Policy.of_values(verdict.plan.policy).by_event_time and not view_table.memories(table):
+    if not Policy.from_values(verdict.plan.policy).by_event_time and not view_table.memories(table):
         return 0
     files = chain.from_iterable(view_table.files_by_partition(view, staged).values())
     return sum(columns_of(view.io, file, ["remembered"])["remembered"].to_pylist().count(True) for file in files)
@@ -238,7 +238,7 @@ def due_at(table: Table, snapshot: Snapshot, policy: Policy, *, as_of: Instant) 
     from message_lifecycle.stores.iceberg import data_rows
     from message_lifecycle.stores.iceberg.data_rows import Vectors, read_rows
 
-    rule = expiry.hidden(policy)
+    rule = expiry.hiding_rule(policy)
     prefix, vectors = location_prefix(table.location()), Vectors(table, snapshot)
     horizons = {path: horizon for path, horizon in delete_horizons(table, snapshot) if horizon is not None}
     columns = {*data_rows.columns_of(rule), _HORIZON}
@@ -288,8 +288,8 @@ def _text(name: TopicName, state: ViewState, policy: Policy) -> str:
         f"SELECT {columns} FROM {sql_table(name, kind=COMPACTED)} VERSION AS OF {state.snapshot_id} WHERE NOT coalesce(remembered, false) "
         f"UNION ALL SELECT {columns} FROM {sql_table(name)} WHERE {past}"
     )
-    rule = expiry.hidden(policy)
-    if rule == Either(()):
+    rule = expiry.hiding_rule(policy)
+    if rule == AnyOfRules(()):
         return f"SELECT {columns} FROM ({both})"
     # A dead message hides every older message of its key (CMP-8). Only a dead message past the horizon can have an older one in the view.
     # The query uses a join, because Spark's optimizer fails on some subqueries.

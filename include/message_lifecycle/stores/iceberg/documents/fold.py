@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from message_lifecycle.folds import Fold, Folded, fold_document, fold_of, proof
+from message_lifecycle.folds import Fold, Folded, find_fold_difference, fold_document, fold_of
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.stores.iceberg.columns import BUCKET
 from message_lifecycle.stores.iceberg.documents import (
@@ -260,7 +260,7 @@ def _failed_proofs(connection: duckdb.DuckDBPyConnection, folder: FoldSettings, 
         if action.after and base is None:
             yield document, f"the snapshot at server_seq {action.after} is not stored as it was made"
             continue
-        reason = proof(
+        reason = find_fold_difference(
             action,
             fold,
             newest=newest.get(document, 0),
@@ -364,7 +364,7 @@ UNION ALL
 SELECT document, 3::TINYINT, server_seq, payload, NULL FROM staged_changes JOIN heads USING (document) SEMI JOIN plan USING (document)
 WHERE server_seq > coalesce(newest, 0)
 """
-"""The rows in the order that `proof` reads them."""
+"""The rows in the order that `find_fold_difference` reads them."""
 
 _NEW_ROW = (
     "(d.digest IS NOT NULL AND d.server_seq = plan.snapshot OR d.digest IS NULL AND plan.snapshot IS NULL "

@@ -154,7 +154,7 @@ def _job(tables: Tables, plan: Plan, base_id: int) -> FoldJob:
     return FoldJob(
         # A unique name, so that leftovers of an attempt that died never count as files of this one.
         run=f"{plan.plan_id[:16]}-{token_hex(4)}",
-        folder=fold_settings(Policy.of_values(plan.policy)),
+        folder=fold_settings(Policy.from_values(plan.policy)),
         changes_folder=f"{folder_at(changes.location())}/data",
         snapshots_folder=f"{folder_at(snapshots.location())}/data",
         buckets=buckets,

@@ -85,7 +85,7 @@ class ValueRowFinder:
         rows = set[int]()
         for form in self.needle.forms:
             rows.update(pc.indices_nonzero(pc.fill_null(pc.match_substring(contents, form), False)).to_pylist())
-        return sorted(row for row in rows if self.needle.is_in(contents[row].as_py()))
+        return sorted(row for row in rows if self.needle.is_found_in(contents[row].as_py()))
 
     def _may_contain_key(self, column: pa.Array) -> bool:
         contents = column.cast(pa.binary())

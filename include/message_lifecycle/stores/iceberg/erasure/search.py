@@ -69,7 +69,7 @@ class UndoWindow:
     @classmethod
     def planned(cls, plan: Plan, action: Rewrite, operations: Collection[str]) -> UndoWindow:
         """Return the window of a planned erasure. The plan names the plans with an open undo."""
-        return cls.of(Policy.of_values(plan.policy), plan.as_of, {plan_id for plan_id, _ in action.undo}, operations)
+        return cls.of(Policy.from_values(plan.policy), plan.as_of, {plan_id for plan_id, _ in action.undo}, operations)
 
     def end(self, plan_id: str, committed_ms: int) -> int:
         """Return when the plan's undo ends at the latest.
