@@ -26,14 +26,20 @@ from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViewStore
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
-from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
+from message_lifecycle.stores.iceberg.documents.store import (
+    IcebergChangeReturns,
+    IcebergChanges,
+    IcebergDocuments,
+    IcebergSnapshotReturns,
+    IcebergSnapshots,
+)
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, QUARANTINE
-from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
+from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine, IcebergQuarantineReturns
 from message_lifecycle.stores.iceberg.read import IcebergReader
 from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
-from message_lifecycle.stores.iceberg.store import IcebergStore
+from message_lifecycle.stores.iceberg.store import IcebergLogReturns, IcebergStore
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, IcebergRestorer
 from message_lifecycle.stores.json_file import JsonFiles
@@ -75,12 +81,16 @@ def services(
         stores=Stores(
             backend="iceberg",
             log=IcebergStore(engine, tables=of_lake, steps=steps),
+            log_return=IcebergLogReturns(engine, tables=of_lake, steps=steps),
             view=IcebergViewStore(engine, tables=of_lake, steps=of_view),
             view_removal=IcebergViewRemovals(engine, tables=of_lake, steps=of_view),
             view_return=IcebergViewReturns(engine, tables=of_lake, steps=of_view),
             snapshots=IcebergSnapshots(engine, tables=of_lake, steps=steps),
+            snapshots_return=IcebergSnapshotReturns(engine, tables=of_lake, steps=steps),
             changes=IcebergChanges(engine, tables=of_lake, steps=steps),
+            changes_return=IcebergChangeReturns(engine, tables=of_lake, steps=steps),
             quarantine=IcebergQuarantine(engine, tables=of_lake, steps=steps),
+            quarantine_return=IcebergQuarantineReturns(engine, tables=of_lake, steps=steps),
             rewrite=IcebergEraser(of_lake, undoable=undoable_operations, steps=steps),
             forget=IcebergReclaimer(of_lake, steps=steps),
             delete_tables=IcebergDeleter(of_lake, steps=steps),

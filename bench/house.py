@@ -46,7 +46,7 @@ TABLES = frozenset((*get_args(TableKind), *BESIDE))
 """Kinds of tables, as plans name them and as the catalog does."""
 CHANGES = {kind.__name__: get_args(get_type_hints(kind)["kind"])[0] for kind in get_args(Change)}
 """Classes of changes, and the words for them."""
-WORDS = OPERATIONS | TABLES | frozenset(CHANGES.values())
+WORDS = OPERATIONS | TABLES | frozenset(CHANGES.values()) | {store for kind in get_args(Change) for store in kind.later_stores}
 LISTS = {"Operation": OPERATIONS, "TableKind": TABLES}
 UNMISTAKABLE = frozenset(word for word in OPERATIONS if "_" in word)
 """Words that no other list has."""

@@ -15,6 +15,7 @@ from message_lifecycle.model.change import (
     RemoveFromView,
     RemoveRows,
     RestoreRows,
+    ReturnToLog,
     ReturnToView,
     SealSegment,
     SnapshotDocument,
@@ -37,13 +38,8 @@ def named(*parts: Part, source_id: int | None = None) -> tuple[Change, ...]:
     return non_empty(
         RemoveFromView(mark=tuple(p for p in marks if not p.file)),
         ReturnToView(back=tuple(p for p in backs if not p.file), source_id=source_id),
-        CommitLog(
-            seal=_of(SealSegment, parts),
-            drop=_of(DropSegments, parts),
-            mark=tuple(part for part in marks if part.file),
-            back=tuple(part for part in backs if part.file),
-            source_id=source_id,
-        ),
+        ReturnToLog(back=tuple(part for part in backs if part.file), source_id=source_id),
+        CommitLog(seal=_of(SealSegment, parts), drop=_of(DropSegments, parts), mark=tuple(part for part in marks if part.file)),
         CommitSnapshots(documents=_of(SnapshotDocument, parts)),
         CommitQuarantine(files=_of(QuarantinedFile, parts)),
     )

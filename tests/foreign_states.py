@@ -25,15 +25,21 @@ from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemoval
 from message_lifecycle.stores.iceberg.compaction.view_table import DUE_AT, HORIZONS, MEMORIES, RAW_PROPERTY, SCHEMA
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
-from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
+from message_lifecycle.stores.iceberg.documents.store import (
+    IcebergChangeReturns,
+    IcebergChanges,
+    IcebergDocuments,
+    IcebergSnapshotReturns,
+    IcebergSnapshots,
+)
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.layout import LogSummary, own_properties
 from message_lifecycle.stores.iceberg.pointers import SqlPointers
-from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
+from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine, IcebergQuarantineReturns
 from message_lifecycle.stores.iceberg.read import IcebergReader
 from message_lifecycle.stores.iceberg.reclaiming import RECLAIMED, IcebergReclaimer
-from message_lifecycle.stores.iceberg.store import IcebergStore
+from message_lifecycle.stores.iceberg.store import IcebergLogReturns, IcebergStore
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, IcebergRestorer
 from tests.judges import PlainGateOfTables
@@ -135,12 +141,16 @@ def lake_in(folder: Path, ledger: Ledger) -> Lake:
         stores=Stores(
             backend="iceberg",
             log=IcebergStore(no_engine, tables=tables),
+            log_return=IcebergLogReturns(no_engine, tables=tables),
             view=IcebergViewStore(no_engine, tables=tables),
             view_removal=IcebergViewRemovals(no_engine, tables=tables),
             view_return=IcebergViewReturns(no_engine, tables=tables),
             snapshots=IcebergSnapshots(no_engine, tables=tables),
+            snapshots_return=IcebergSnapshotReturns(no_engine, tables=tables),
             changes=IcebergChanges(no_engine, tables=tables),
+            changes_return=IcebergChangeReturns(no_engine, tables=tables),
             quarantine=IcebergQuarantine(no_engine, tables=tables),
+            quarantine_return=IcebergQuarantineReturns(no_engine, tables=tables),
             rewrite=IcebergEraser(tables, undoable=lambda *_: False, engine=no_engine),
             forget=IcebergReclaimer(tables),
             delete_tables=IcebergDeleter(tables, scratch=True),

@@ -25,13 +25,19 @@ from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables, ledg
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViewStore
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
-from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
+from message_lifecycle.stores.iceberg.documents.store import (
+    IcebergChangeReturns,
+    IcebergChanges,
+    IcebergDocuments,
+    IcebergSnapshotReturns,
+    IcebergSnapshots,
+)
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.layout import LEDGER, PARTITIONS_PROPERTY, STREAM_PROPERTY, TOPIC_PROPERTY, LogSummary, own_properties
 from message_lifecycle.stores.iceberg.pointers import SqlPointers
 from message_lifecycle.stores.iceberg.read import IcebergReader
 from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
-from message_lifecycle.stores.iceberg.store import IcebergStore
+from message_lifecycle.stores.iceberg.store import IcebergLogReturns, IcebergStore
 from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, IcebergRestorer
 from tests.histories import append, catalog_in, document_of, folder_of, names_below, rewrite_document
 from tests.judges import PlainGateOfTables
@@ -170,11 +176,14 @@ def past_in(folder: Path, *, steps: Callable[[str], None] | None = None, ledger_
         stores=Stores(
             backend="iceberg",
             log=IcebergStore(_no_spark, tables=tables),
+            log_return=IcebergLogReturns(_no_spark, tables=tables),
             view=IcebergViewStore(_no_spark, tables=tables),
             view_removal=IcebergViewRemovals(_no_spark, tables=tables),
             view_return=IcebergViewReturns(_no_spark, tables=tables),
             snapshots=IcebergSnapshots(_no_spark, tables=tables),
+            snapshots_return=IcebergSnapshotReturns(_no_spark, tables=tables),
             changes=IcebergChanges(_no_spark, tables=tables),
+            changes_return=IcebergChangeReturns(_no_spark, tables=tables),
             forget=IcebergReclaimer(tables, steps=steps),
             delete_tables=IcebergDeleter(tables, scratch=True, steps=steps),
             restore_tables=IcebergRestorer(tables, scratch=True, steps=steps),

@@ -82,8 +82,9 @@ def once_in_publish(scene: Scene, do: Callable[[], None]) -> None:
             done.append(name)
             do()
 
-    for store in (scene.s.stores.log, scene.s.stores.view, scene.s.stores.view_removal, scene.s.stores.view_return,
-                  scene.s.stores.snapshots, scene.s.stores.changes, scene.s.stores.quarantine,
+    for store in (scene.s.stores.log, scene.s.stores.log_return, scene.s.stores.view, scene.s.stores.view_removal,
+                  scene.s.stores.view_return, scene.s.stores.snapshots, scene.s.stores.snapshots_return, scene.s.stores.changes,
+                  scene.s.stores.changes_return, scene.s.stores.quarantine, scene.s.stores.quarantine_return,
                   scene.s.stores.rewrite, scene.s.stores.forget):  # fmt: skip
         cast(Any, store)._steps = step
 

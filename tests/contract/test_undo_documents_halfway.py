@@ -39,7 +39,7 @@ class Dying:
 def half_done(topic: Topic) -> tuple[str, Shown]:
     """An undo that has brought back the changes, and no snapshot yet."""
     (*_, plan_id), was = purged(topic)
-    stores = replace(topic.s.stores, snapshots=Dying(topic.s.stores.snapshots))  # type: ignore[arg-type]  # it has all that ChangeStore has
+    stores = replace(topic.s.stores, snapshots_return=Dying(topic.s.stores.snapshots_return))  # type: ignore[arg-type]  # it has all that ChangeStore has
     dying = replace(topic.s, stores=stores)
     with pytest.raises(KeyboardInterrupt):
         topic.run(4, UndoPlan(plan_id=plan_id), dying)
@@ -78,7 +78,8 @@ def test_where_another_came_between_the_commits_the_rest_comes_back_by_another_u
         raise PlanConflict(plan_id, "the documents' snapshots were changed first")
 
     with monkeypatch.context() as patched:
-        patched.setattr(topic.s.stores.snapshots, "publish", refuse)
+        for store in (topic.s.stores.snapshots, topic.s.stores.snapshots_return):
+            patched.setattr(store, "publish", refuse)
         assert topic.run(4).name == "no_op"
     assert topic.shown()[0] == was[0], "what is back is left alone"
     outcome = topic.undone(5, plan_id)

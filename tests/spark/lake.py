@@ -32,7 +32,13 @@ from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables, ledg
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViewStore
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
-from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
+from message_lifecycle.stores.iceberg.documents.store import (
+    IcebergChangeReturns,
+    IcebergChanges,
+    IcebergDocuments,
+    IcebergSnapshotReturns,
+    IcebergSnapshots,
+)
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit
@@ -42,7 +48,7 @@ from message_lifecycle.stores.iceberg.log_repair import IcebergLogIntegrity
 from message_lifecycle.stores.iceberg.read import IcebergReader, newest_state
 from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
 from message_lifecycle.stores.iceberg.session import sql_table
-from message_lifecycle.stores.iceberg.store import IcebergStore
+from message_lifecycle.stores.iceberg.store import IcebergLogReturns, IcebergStore
 from message_lifecycle.stores.iceberg.view_file import drop_stream
 from message_lifecycle.stores.iceberg.writer import write_rows
 
@@ -82,6 +88,9 @@ class Lake:
     def store(self, steps: Callable[[str], None] | None = None) -> IcebergStore:
         return IcebergStore(engine_of_process, tables=tables(), server={}, steps=steps)
 
+    def log_returns(self, steps: Callable[[str], None] | None = None) -> IcebergLogReturns:
+        return IcebergLogReturns(engine_of_process, tables=tables(), server={}, steps=steps)
+
     def copier(self) -> IcebergCopier:
         return IcebergCopier(engine_of_process, own_lifetimes=with_own_lifetimes, tables=tables())
 
@@ -97,11 +106,14 @@ class Lake:
             stores=Stores(
                 backend="iceberg",
                 log=self.store(),
+                log_return=self.log_returns(),
                 view=IcebergViewStore(engine_of_process, tables=tables()),
                 view_removal=IcebergViewRemovals(engine_of_process, tables=tables()),
                 view_return=IcebergViewReturns(engine_of_process, tables=tables()),
                 snapshots=IcebergSnapshots(engine_of_process, tables=tables()),
+                snapshots_return=IcebergSnapshotReturns(engine_of_process, tables=tables()),
                 changes=IcebergChanges(engine_of_process, tables=tables()),
+                changes_return=IcebergChangeReturns(engine_of_process, tables=tables()),
                 rewrite=IcebergEraser(tables(), undoable=undoable_operations),
                 forget=IcebergReclaimer(tables()),
             ),

@@ -20,11 +20,11 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import EraseKey, UndoPlan
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViewStore
-from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergSnapshots
+from message_lifecycle.stores.iceberg.documents.store import IcebergChangeReturns, IcebergChanges, IcebergSnapshotReturns, IcebergSnapshots
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
-from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
-from message_lifecycle.stores.iceberg.store import IcebergStore
+from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine, IcebergQuarantineReturns
+from message_lifecycle.stores.iceberg.store import IcebergLogReturns, IcebergStore
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,13 +42,17 @@ def main(arguments: Sequence[str]) -> int:
     stores = replace(
         services.stores,
         log=IcebergStore(engine_of_process, steps=die),
+        log_return=IcebergLogReturns(engine_of_process, steps=die),
         view=IcebergViewStore(engine_of_process, steps=die_of_view),
         view_removal=IcebergViewRemovals(engine_of_process, steps=die_of_view),
         view_return=IcebergViewReturns(engine_of_process, steps=die_of_view),
         snapshots=IcebergSnapshots(engine_of_process, steps=die),
+        snapshots_return=IcebergSnapshotReturns(engine_of_process, steps=die),
         changes=IcebergChanges(engine_of_process, steps=die),
+        changes_return=IcebergChangeReturns(engine_of_process, steps=die),
         rewrite=IcebergEraser(undoable=undoable_operations, steps=die),
         quarantine=IcebergQuarantine(engine_of_process, steps=die),
+        quarantine_return=IcebergQuarantineReturns(engine_of_process, steps=die),
     )
     services = replace(services, stores=stores)
     works: dict[str, Work] = {"compaction": "compaction", "snapshot_with_purge": "snapshot_with_purge", "quarantine": "quarantine"}

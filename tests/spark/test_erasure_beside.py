@@ -30,7 +30,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import EraseKey, UndoPlan
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.erasure.publish import metadata_name
-from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
+from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine, IcebergQuarantineReturns
 from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
@@ -141,8 +141,8 @@ def test_refused_rows_come_back_after_an_erasure_without_the_key(
     make: Callable[..., Topic], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:  # DEL-7
     topic = make(quarantine_max_age=10, max_removed_fraction=1.0)
-    stores = replace(topic.s.stores, quarantine=IcebergQuarantine(engine_of_process, tables=tables()))
-    topic.s = replace(topic.s, stores=stores)
+    quarantine, returns = (kind(engine_of_process, tables=tables()) for kind in (IcebergQuarantine, IcebergQuarantineReturns))
+    topic.s = replace(topic.s, stores=replace(topic.s.stores, quarantine=quarantine, quarantine_return=returns))
     topic.key = token_hex(16).encode()
     refused = {"old": [topic.key.decode(), "one"], "older": ["two"], "young": ["three"]}
     for at, (batch, raws) in enumerate(refused.items()):

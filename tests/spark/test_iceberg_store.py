@@ -47,7 +47,7 @@ def test_a_published_plan_removes_the_leading_expired_segments(lake: Lake) -> No
     assert lake.offsets(name) == [5]
     assert lake.log(name).end_offsets == {0: 6}
     assert lake.reader.published(plan) == published
-    assert lake.reader.effect(plan).files == plan.selection.files
+    assert lake.reader.removed_files(plan) == plan.selection.files
     assert lake.topics.describe(name).ledger == ("ledger", 2)
 
 

@@ -30,7 +30,7 @@ from message_lifecycle.stores.iceberg.engine import Engine, engine_of_process
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, UNDOES, of_plan
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries, files_of
 from message_lifecycle.stores.iceberg.session import sql_table
-from message_lifecycle.stores.iceberg.store import IcebergStore
+from message_lifecycle.stores.iceberg.store import IcebergLogReturns, IcebergStore
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = pytest.mark.spark
@@ -130,7 +130,8 @@ def test_asked_again_it_needs_no_engine(lake: Lake) -> None:
     def no_engine() -> Engine:
         raise AssertionError("nothing is to do, and a JVM takes seconds to start")
 
-    without = replace(s, stores=replace(s.stores, log=IcebergStore(no_engine, tables=tables(), server={})))
+    store, returns = (kind(no_engine, tables=tables(), server={}) for kind in (IcebergStore, IcebergLogReturns))
+    without = replace(s, stores=replace(s.stores, log=store, log_return=returns))
     again = run(without, name, UndoPlan(plan_id=plan_id))
     assert (again.name, again.first_plan_id, again.restored) == ("no_op", first.plan_id, 0)
     assert list(lake.reader.messages(name)) == was
@@ -238,7 +239,7 @@ def test_an_append_in_the_middle_of_the_commit_stays(lake: Lake, step: str) -> N
             done.append(reached)
             lake.append(name, Rows(base=6, times=(999,), segment=5))
 
-    back(replace(s, stores=replace(s.stores, log=lake.store(overtake))), name, plan_id)
+    back(replace(s, stores=replace(s.stores, log_return=lake.log_returns(overtake))), name, plan_id)
     assert done
     assert [m.offset for m in lake.reader.messages(name)] == [*(m.offset for m in was), 6]
     assert lake.log(name).end_offsets == {0: 7}

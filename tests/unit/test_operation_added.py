@@ -103,7 +103,7 @@ def test_the_verbs_carry_it_out_from_due_to_verify(world: World) -> None:
     assert (answer.due, answer.reason) == (True, "2 have no key")
     record = steps.plan(s, NAME, as_of=AS_OF, work=WORK)
     assert question_of(record) == "drop 2 without a key?"
-    assert applications.summary(s, record) == "2 of 4 messages in 0 segments go"
+    assert applications.summary(record) == "2 of 4 messages in 0 segments go"
     outcome = steps.carry_out(s, record)
     assert (outcome.name, dict(outcome.removed)) == ("published", {"removed": 2}), outcome.detail
     assert keys(world) == [b"a", b"b"]
@@ -120,5 +120,5 @@ def test_the_verbs_carry_it_out_from_due_to_verify(world: World) -> None:
 def test_each_operation_says_why_its_plans_are_not_taken_back() -> None:
     assert registry.operation_named("retention").why_not_undone() is None
     assert registry.operation_named("erasure").why_not_undone() == "what is erased never comes back"
-    for name in ("reclaim", "reclaim of a deleted topic"):
+    for name in ("reclaim", "reclaim of topic_delete"):
         assert registry.operation_named(name).why_not_undone() == "the operation reclaim has no undo"

@@ -256,11 +256,11 @@ def undo(*, present: int = 0) -> Plan:
 def test_the_plan_of_an_undo_names_what_comes_back_and_tells_what_does_not() -> None:
     made = undo()
     assert (made.restored_rows, made.things, made.expected.removed_rows) == (3, "rows", 0)
-    assert (made.requirements.snapshot_id, made.requirements.heeded, made.on_quarantine.source_id) == (9, ("h1",), 7)
+    assert (made.requirements.snapshot_id, made.requirements.heeded, made.to_quarantine.source_id) == (9, ("h1",), 7)
     assert made.warnings == ("3 rows of the plan cannot come back: no file has them",)
     assert undo(present=3).warnings == ("3 rows of the plan are back already",)
     assert from_json(Plan, made.to_json()) == made
-    assert ranges_in((), made.on_quarantine.files_back) == ((QUARANTINE, 50 * SECOND, 50 * SECOND),)
+    assert ranges_in((), made.to_quarantine.files) == ((QUARANTINE, 50 * SECOND, 50 * SECOND),)
 
 
 def test_what_the_gate_holds_an_undo_to() -> None:

@@ -55,9 +55,9 @@ def test_what_was_done_as_planned_is_published() -> None:
 @pytest.mark.parametrize(
     ("question", "changed", "told"),
     [
-        ("effect", lambda done: replace(done, files=done.files[1:]), "took 1 files out, the plan names 2, 1 differ"),
-        ("effect", lambda done: replace(done, files=(*done.files, "0/2")), "took 3 files out, the plan names 2, 1 differ"),
-        ("effect", lambda done: replace(done, files=("0/2", *done.files[1:])), "took 2 files out, the plan names 2, 2 differ"),
+        ("removed_files", lambda files: files[1:], "took 1 files out, the plan names 2, 1 differ"),
+        ("removed_files", lambda files: (*files, "0/2"), "took 3 files out, the plan names 2, 1 differ"),
+        ("removed_files", lambda files: ("0/2", *files[1:]), "took 2 files out, the plan names 2, 2 differ"),
         (
             "published",
             lambda done: replace(done, removed=(("expiry", 1),)),

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.known import error_of_one_topic
-from message_lifecycle.app.operations.registry import Scheduled, Work, operation_of_plan, replan_work, work_on
+from message_lifecycle.app.operations.registry import Scheduled, Work, operation_of_plan, work_on
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import copy_topic
 from message_lifecycle.app.wiring import lake
@@ -66,7 +66,7 @@ def plan_and_stage(*, run: str, as_of: str, topics: list[str], work: Scheduled |
         record = steps.plan(s, name, as_of=instant, run=run, work=work_of(name))
         if record.state in (PlanState.PLANNED, PlanState.STAGED):
             steps.stage(s, record.plan.plan_id)
-        log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, format_to_second(instant), summary(s, record))
+        log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, format_to_second(instant), summary(record))
 
     return _run_isolated(s, run, instant, [TopicName.parse(topic) for topic in topics], one, work=asked)
 
@@ -80,16 +80,16 @@ def mark_all(*, run: str) -> int:
         made = 0 if staged.markers is None else staged.markers.count
         log.info("%s: plan %s: %d markers", record.plan.topic, record.plan.plan_id, made)
 
-    return _run_isolated(s, run, None, [record for record in _open_plans(s, run) if _wants_markers(s, record)], one)
+    return _run_isolated(s, run, None, [record for record in _open_plans(s, run) if _wants_markers(record)], one)
 
 
-def _wants_markers(s: Services, record: PlanRecord) -> bool:
+def _wants_markers(record: PlanRecord) -> bool:
     """Return True for a staged plan whose markers are not staged yet."""
     return (
         record.state is PlanState.STAGED
         and record.staged is not None
         and record.staged.markers is None
-        and steps.may_need_markers(s, record.plan)
+        and steps.may_need_markers(record.plan)
     )
 
 
@@ -139,9 +139,11 @@ def _plan_again(s: Services, record: PlanRecord, conflict: PlanConflict, run: st
         log.info("%s: plan %s was %s by another run", record.plan.topic, record.plan.plan_id, ended.name)
         return
     steps.close(s, record.plan, "superseded", conflict.reason)
-    if operation_of_plan(s, record.plan).by_request:
+    if operation_of_plan(record.plan).by_request:
         raise conflict  # the person who requested it sees the error, and requests it again
-    outcome = steps.run(s, record.plan.topic, as_of=record.plan.as_of, run=run, work=replan_work(s, record.plan))
+    outcome = steps.run(
+        s, record.plan.topic, as_of=record.plan.as_of, run=run, work=operation_of_plan(record.plan).replan_work(record.plan)
+    )
     log.info("%s: %s %s", record.plan.topic, outcome.name, outcome.detail)
 
 
@@ -150,9 +152,9 @@ def _open_plans(s: Services, run: str) -> list[PlanRecord]:
     return [s.ledger.record(entry.plan_id) for entry in entries if entry.plan_id is not None and entry.state is not PlanState.CLOSED]
 
 
-def summary(s: Services, record: PlanRecord) -> str:
+def summary(record: PlanRecord) -> str:
     """One line for the log."""
-    return operation_of_plan(s, record.plan).summary(record.plan) if record.outcome is None else f"{record.outcome.name} before"
+    return operation_of_plan(record.plan).summary(record.plan) if record.outcome is None else f"{record.outcome.name} before"
 
 
 def _run_isolated(

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 def stage_all(s: Services, plan: Plan) -> Staged:
     """Stage all changes where no reader sees them. Repeating it gives the same stage."""
-    operation = operation_of_plan(s, plan)
+    operation = operation_of_plan(plan)
     staged = Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
     # An undo stages in reverse: if the view's messages are lost, it fails before the log has a stage.
     for store in reversed(stores_of(s, plan)) if operation.gives_back else stores_of(s, plan):
@@ -47,7 +47,7 @@ def commit(s: Services, verdict: Verdict) -> Published:
 
     Raises PlanConflict. If the second commit raises it, the first one stays.
     """
-    plan, operation = verdict.plan, operation_of_plan(s, verdict.plan)
+    plan, operation = verdict.plan, operation_of_plan(verdict.plan)
     done: list[Published] = []
     with operation.writer_lock(s, plan):
         _commit_at_once(s, verdict, operation)
@@ -144,7 +144,7 @@ def published(s: Services, plan: Plan) -> Published | None:
 
     For a removal the last commit is enough, because the others precede it. An undo needs every commit.
     """
-    operation = operation_of_plan(s, plan)
+    operation = operation_of_plan(plan)
     found = [store.published(plan) for store in (stores_of(s, plan) if operation.gives_back else stores_of(s, plan)[-1:])]
     there = [commit for commit in found if commit is not None]
     return operation.published(plan, there) if there and len(there) == len(found) else None
@@ -175,13 +175,13 @@ def has_first(s: Services, plan: Plan) -> bool:
 
 def is_halfway(s: Services, plan: Plan) -> bool:
     """Return True if a run has died between two commits of the plan, which must therefore be finished."""
-    begun = has_first(s, plan) if len(stores_of(s, plan)) > 1 else operation_of_plan(s, plan).moves_tables and has_begun(s, plan)
+    begun = has_first(s, plan) if len(stores_of(s, plan)) > 1 else operation_of_plan(plan).moves_tables and has_begun(s, plan)
     return plan.continues_after_crash and begun and published(s, plan) is None
 
 
 def is_past_stopping(s: Services, plan: Plan) -> bool:
     """Return True if nothing may stop the plan any more: all of it is committed, or any part of an undo."""
-    return has_begun(s, plan) if operation_of_plan(s, plan).gives_back else published(s, plan) is not None
+    return has_begun(s, plan) if operation_of_plan(plan).gives_back else published(s, plan) is not None
 
 
 def has_begun(s: Services, plan: Plan) -> bool:
@@ -260,7 +260,7 @@ def situation_in_tables(
     same = planner in PLANNING[OpenPlanSituation.BEGUN]
     return (
         OpenPlanSituation.BEGUN
-        if same and not by_ledger.is_question and operation_of_plan(s, plan).resumes and has_begun(s, plan)
+        if same and not by_ledger.is_question and operation_of_plan(plan).resumes and has_begun(s, plan)
         else by_ledger
     )
 
@@ -293,7 +293,7 @@ def settings_changed(s: Services, plan: Plan) -> tuple[str, ...]:
         UnknownTopic: The topic does not exist.
         PlanConflict: The tables of a deleted topic are gone.
     """
-    before, now = dict(plan.policy), operation_of_plan(s, plan).settings_now(s, plan)
+    before, now = dict(plan.policy), operation_of_plan(plan).settings_now(s, plan)
     return tuple(changed_setting_text(name, before, now.values) for name in now.changed_since(before))
 
 

@@ -17,7 +17,7 @@ from message_lifecycle.model.settings import Policy
 
 def judge(s: Services, plan: Plan, staged: Staged, policy: Policy) -> GateReport:
     """Hold the staged change to the checks of its operation and of the legal holds (DEL-2). Records nothing."""
-    operation = operation_of_plan(s, plan)
+    operation = operation_of_plan(plan)
     with s.topics.look():
         frames = operation.evidence(s, plan, staged, policy)
     if plan.requirements.heeded:
@@ -46,7 +46,7 @@ def conclude(s: Services, plan: Plan, rival: PlanRecord, *, run: str | None, req
         OpenPlan: A person must answer for this plan, too; the open plan comes first.
     """
     assert plan.is_empty, "a plan that changes the topic takes the open plan's place"
-    operation = operation_of_plan(s, plan)
+    operation = operation_of_plan(plan)
     sparing.require_known_holds(s, plan)
     staged = changes.stage_all(s, plan)
     report = judge(s, plan, staged, Policy.from_values(plan.policy))
@@ -76,7 +76,7 @@ def closing_outcome(
     staged: Staged | None = None,
 ) -> Outcome:
     """Return the outcome of a plan that ends now, with its counts and warnings. Records nothing."""
-    operation = operation_of_plan(s, plan)
+    operation = operation_of_plan(plan)
     left = operation.on_close(s, plan)
     outcome = replace(
         outcome_of(plan, name, detail=f"{detail}. {left}" if left else detail),

@@ -17,7 +17,7 @@ from message_lifecycle.app.changes import waits_for_person, why_outdated
 from message_lifecycle.app.erasures import newest_ended_outcome
 from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.known import error_of_one_topic
-from message_lifecycle.app.operations.registry import OPERATIONS, Operation, Scheduled, kind_of, operation_named
+from message_lifecycle.app.operations.registry import OPERATIONS, Operation, Scheduled, operation_named, operation_of_plan
 from message_lifecycle.app.operations.topics import policy_of_deleted, undo_until
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.erasure import ErasureRequest
@@ -171,7 +171,7 @@ def without_deleted_reclaims(s: Services, name: TopicName, ends: Sequence[tuple[
         # A reclaim's plan has many MB, so it is read only if a topic of this name was deleted once.
         if not s.ledger.history(name, limit=1, operations=["topic_delete"]):
             return False
-        return kind_of(s.ledger.record(outcome.plan_id).plan).topic(s, name) is None
+        return operation_of_plan(s.ledger.record(outcome.plan_id).plan).topic(s, name) is None
 
     found = [end for end in ends if not is_of_another(end[1])]
     if len(found) == len(ends):
@@ -261,7 +261,7 @@ def _erasure_obligations(s: Services, name: TopicName, policy: Policy, lake: Lak
 
 def _deleted_obligations(s: Services, now: Instant) -> dict[TopicName, list[Obligation]]:
     found: dict[TopicName, list[Obligation]] = {}
-    operation = operation_named("reclaim of a deleted topic")
+    operation = operation_named("reclaim of topic_delete")
     for deletion in s.stores.deletions():
         since, holds = undo_until(s, deletion), holds_of(s, deletion.topic)
         if now < since:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from message_lifecycle.app.services import Services
-from message_lifecycle.model.change import Effect, Range, Returning
+from message_lifecycle.model.change import Range, Returning
 from message_lifecycle.model.erasure import ErasedTable, KeyMatch, KeySearchResult
 from message_lifecycle.model.facts import LogState, Progress
 from message_lifecycle.model.in_values import Needle, ValuePlace
@@ -110,8 +110,8 @@ class RoutingReader(MessageReader):
     ) -> Iterator[Message]:
         return self.services_of(name).reader.messages(name, partition=partition, start=start, after=after, at=at)
 
-    def effect(self, plan: Plan) -> Effect:
-        return self.services_of(plan.topic).reader.effect(plan)
+    def removed_files(self, plan: Plan) -> Sequence[str]:
+        return self.services_of(plan.topic).reader.removed_files(plan)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from message_lifecycle.ports import (
     Gate,
     Groups,
     LogIntegrity,
+    LogReturns,
     MessageReader,
     MessageStore,
     QuarantineStore,
@@ -45,22 +46,25 @@ if TYPE_CHECKING:
 class Stores:
     """The stores that apply changes, one for each key of a change (`of`). None: the backend does not support such a change.
 
-    The key is the kind of the change (`kind`): log, view, view_removal, view_return, snapshots, changes, quarantine, rewrite,
-    forget, delete_tables, restore_tables or drop_tables. `backend` decides which stores exist.
+    The key is the kind of the change (`kind`), or one of its `later_stores`. `backend` decides which stores exist.
     """
 
     backend: Backend
     log: Part[MessageStore] = Part()
+    log_return: Part[LogReturns] = Part()
     view: Part[ViewStore] = Part()
     """Reads and compacts the view."""
     view_removal: Part[ChangeStore] = Part()
     view_return: Part[ChangeStore] = Part()
     snapshots: Part[ChangeStore] = Part()
     """The documents' snapshots and epochs."""
+    snapshots_return: Part[ChangeStore] = Part()
     changes: Part[ChangeStore] = Part()
-    """The documents' changes."""
+    """Purges the documents' changes, after `snapshots`."""
+    changes_return: Part[ChangeStore] = Part()
     forget: Part[Reclaimer] = Part()
     quarantine: OptionalPart[QuarantineStore] = OptionalPart()
+    quarantine_return: OptionalPart[ChangeStore] = OptionalPart()
     rewrite: OptionalPart[Eraser] = OptionalPart()
     delete_tables: OptionalPart[TopicDeleter] = OptionalPart()
     restore_tables: OptionalPart[ChangeStore] = OptionalPart()

@@ -157,7 +157,7 @@ def _finish_halfway_plan(s: Services, record: PlanRecord) -> PlanRecord | None:
 
 def _restore_moved_tables(s: Services, plan: Plan) -> Outcome | None:
     """Bring the tables of a half-moved topic home. That completes an undo, and its outcome is returned."""
-    if not operation_of_plan(s, plan).moves_tables:
+    if not operation_of_plan(plan).moves_tables:
         return None
     changes.drop(s, plan)
     return verify(s, plan.plan_id) if changes.published(s, plan) is not None else None
@@ -221,7 +221,7 @@ def _lock_for_staging(s: Services, plan: Plan) -> Iterator[None]:
 def mark(s: Services, plan_id: str) -> Staged:
     """Stage the markers that the change requires, unless the topic makes no markers or the plan is empty."""
     record, staged = _read_staged(s, plan_id)
-    if not may_need_markers(s, record.plan) or staged.markers is not None:
+    if not may_need_markers(record.plan) or staged.markers is not None:
         return staged
     with s.ledger.lock(record.plan.topic):
         record, staged = _read_staged(s, plan_id)
@@ -231,9 +231,9 @@ def mark(s: Services, plan_id: str) -> Staged:
     return staged
 
 
-def may_need_markers(s: Services, plan: Plan) -> bool:
+def may_need_markers(plan: Plan) -> bool:
     """Return True if the plan may require markers."""
-    return operation_of_plan(s, plan).marks and not plan.is_empty and Policy.from_values(plan.policy).marker_ttl_us is not None
+    return operation_of_plan(plan).marks and not plan.is_empty and Policy.from_values(plan.policy).marker_ttl_us is not None
 
 
 def gate(s: Services, plan_id: str) -> GateReport:
@@ -246,7 +246,7 @@ def gate(s: Services, plan_id: str) -> GateReport:
         return record.report
     policy = Policy.from_values(record.plan.policy)
     sparing.require_known_holds(s, record.plan)
-    if staged.markers is None and may_need_markers(s, record.plan):
+    if staged.markers is None and may_need_markers(record.plan):
         staged = mark(s, plan_id)  # another run has replaced the stage that this run had marked
     report = judge(s, record.plan, staged, policy)
     report = seals.sealed_report(s, record, staged, report)
@@ -339,7 +339,7 @@ def publish(s: Services, plan_id: str) -> Published | Outcome | None:
 
 def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
     """Publish under the topic's lock. Raises PlanConflict, and NotReady if no gate has judged the stage."""
-    plan, operation = record.plan, operation_of_plan(s, record.plan)
+    plan, operation = record.plan, operation_of_plan(record.plan)
     if record.staged is None or record.report is None or record.reported_at is None:
         raise _not_ready(record, Event.PUBLISH)
     seals.require_sealed(s, record)
@@ -383,7 +383,7 @@ def verify(s: Services, plan_id: str) -> Outcome:
     if record.outcome is not None:
         _require_on_main(s, record)
         return record.outcome
-    plan, operation = record.plan, operation_of_plan(s, record.plan)
+    plan, operation = record.plan, operation_of_plan(record.plan)
     if changes.is_to_be_finished(s, plan):
         changes.finish(s, plan)
     published = changes.published(s, plan)
@@ -446,7 +446,7 @@ def differences(s: Services, record: PlanRecord, published: Published | None) ->
     """Describe all differences from the plan and the judgement (DEL-6)."""
     if published is None or record.staged is None:
         return []
-    return [*operation_of_plan(s, record.plan).differences(s, record, published), *changes.find_unapplied(s, record.plan)]
+    return [*operation_of_plan(record.plan).differences(s, record, published), *changes.find_unapplied(s, record.plan)]
 
 
 def outcome_of_other_run(s: Services, plan: Plan) -> Outcome | None:

@@ -169,7 +169,7 @@ def wants_markers(*, run: str) -> bool:
     """Return whether a plan of the run may need markers. If not, the task need not start a JVM."""
     s = lake()
     entries = [entry for entry in s.ledger.run_entries(run) if entry.plan_id is not None and entry.state is PlanState.STAGED]
-    return any(steps.may_need_markers(s, s.ledger.record(entry.plan_id).plan) for entry in entries if entry.plan_id is not None)
+    return any(steps.may_need_markers(s.ledger.record(entry.plan_id).plan) for entry in entries if entry.plan_id is not None)
 
 
 def waiting_plans(*, run: str) -> list[Values]:

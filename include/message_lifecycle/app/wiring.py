@@ -31,13 +31,19 @@ if TYPE_CHECKING:
     from message_lifecycle.stores.iceberg.compaction.store import IcebergViewRemovals, IcebergViewReturns, IcebergViewStore
     from message_lifecycle.stores.iceberg.copying import IcebergCopier
     from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
-    from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
+    from message_lifecycle.stores.iceberg.documents.store import (
+        IcebergChangeReturns,
+        IcebergChanges,
+        IcebergDocuments,
+        IcebergSnapshotReturns,
+        IcebergSnapshots,
+    )
     from message_lifecycle.stores.iceberg.engine import Engine
     from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
     from message_lifecycle.stores.iceberg.log_repair import IcebergLogIntegrity
-    from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
+    from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine, IcebergQuarantineReturns
     from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
-    from message_lifecycle.stores.iceberg.store import IcebergStore
+    from message_lifecycle.stores.iceberg.store import IcebergLogReturns, IcebergStore
     from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, IcebergRestorer
     from message_lifecycle.stores.record_log import RecordLogs
     from message_lifecycle.stores.redis_streams.log import Server
@@ -66,6 +72,11 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
 
         return IcebergStore(_engine, tables=tables)
 
+    def log_return() -> IcebergLogReturns:
+        from message_lifecycle.stores.iceberg.store import IcebergLogReturns
+
+        return IcebergLogReturns(_engine, tables=tables)
+
     def view() -> IcebergViewStore:
         from message_lifecycle.stores.iceberg.compaction.store import IcebergViewStore
 
@@ -86,15 +97,30 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
 
         return IcebergSnapshots(_engine, tables=tables)
 
+    def snapshots_return() -> IcebergSnapshotReturns:
+        from message_lifecycle.stores.iceberg.documents.store import IcebergSnapshotReturns
+
+        return IcebergSnapshotReturns(_engine, tables=tables)
+
     def changes() -> IcebergChanges:
         from message_lifecycle.stores.iceberg.documents.store import IcebergChanges
 
         return IcebergChanges(_engine, tables=tables)
 
+    def changes_return() -> IcebergChangeReturns:
+        from message_lifecycle.stores.iceberg.documents.store import IcebergChangeReturns
+
+        return IcebergChangeReturns(_engine, tables=tables)
+
     def quarantine() -> IcebergQuarantine:
         from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
 
         return IcebergQuarantine(_engine, tables=tables)
+
+    def quarantine_return() -> IcebergQuarantineReturns:
+        from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantineReturns
+
+        return IcebergQuarantineReturns(_engine, tables=tables)
 
     def rewrite() -> IcebergEraser:
         from message_lifecycle.app.operations.registry import undoable_operations
@@ -149,12 +175,16 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
         stores=Stores(
             backend="iceberg",
             log=Later(log),
+            log_return=Later(log_return),
             view=Later(view),
             view_removal=Later(view_removal),
             view_return=Later(view_return),
             snapshots=Later(snapshots),
+            snapshots_return=Later(snapshots_return),
             changes=Later(changes),
+            changes_return=Later(changes_return),
             quarantine=Later(quarantine),
+            quarantine_return=Later(quarantine_return),
             rewrite=Later(rewrite),
             forget=Later(forget),
             delete_tables=Later(delete),
@@ -198,8 +228,14 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
     from message_lifecycle.app.scenario import World
     from message_lifecycle.gates.plain import PlainGate
     from message_lifecycle.ledger import open_ledger
-    from message_lifecycle.stores.memory import MemoryStore
-    from message_lifecycle.stores.memory.documents import MemoryChanges, MemoryDocuments, MemorySnapshots
+    from message_lifecycle.stores.memory import MemoryLogReturns, MemoryStore
+    from message_lifecycle.stores.memory.documents import (
+        MemoryChangeReturns,
+        MemoryChanges,
+        MemoryDocuments,
+        MemorySnapshotReturns,
+        MemorySnapshots,
+    )
     from message_lifecycle.stores.memory.eraser import MemoryEraser
     from message_lifecycle.stores.memory.topic_delete import MemoryDeletedReclaimer, MemoryDeleter, MemoryReclaimer, MemoryRestorer
     from message_lifecycle.stores.memory.views import MemoryViewRemovals, MemoryViewReturns, MemoryViews
@@ -214,11 +250,14 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
         stores=Stores(
             backend="memory",
             log=store,
+            log_return=MemoryLogReturns(store),
             view=MemoryViews(store),
             view_removal=MemoryViewRemovals(store),
             view_return=MemoryViewReturns(store),
             snapshots=MemorySnapshots(documents),
+            snapshots_return=MemorySnapshotReturns(documents),
             changes=MemoryChanges(documents),
+            changes_return=MemoryChangeReturns(documents),
             rewrite=MemoryEraser(store, server=server),
             forget=MemoryReclaimer(store),
             delete_tables=deleter,

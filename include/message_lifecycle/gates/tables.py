@@ -267,20 +267,24 @@ def quarantine_undo_suite(plan: Plan, policy: Policy) -> Suite:
         difference: Other files that differ.
         figures: One row.
     """
-    rows = plan.restored_rows
     return (
         same_settings(plan, policy),
-        rule(
+        *row_count_rules(
             "back",
+            len(plan.to_quarantine.files),
             "As many files come back as planned.",
             "files that come back",
-            row_count_equals("back", len(plan.on_quarantine.files_back)),
+            rule(
+                "back_rows",
+                "Exactly the rows of the planned files come back.",
+                "rows that come back",
+                column_sum_equals("back", "rows", plan.restored_rows),
+            ),
+            rule(
+                "back_planned", "The plan names every file that comes back.", "files not named", all_values_equal("back", "planned", True)
+            ),
+            rule("back_same", "Every file comes back unchanged.", "files that differ", all_values_equal("back", "same", True)),
         ),
-        rule(
-            "back_rows", "Exactly the rows of the planned files come back.", "rows that come back", column_sum_equals("back", "rows", rows)
-        ),
-        rule("back_planned", "The plan names every file that comes back.", "files not named", all_values_equal("back", "planned", True)),
-        rule("back_same", "Every file comes back unchanged.", "files that differ", all_values_equal("back", "same", True)),
         rule("difference", "Only the files that come back differ.", "other files that differ", row_count_equals("difference", 0)),
         *return_count_checks(plan, "row"),
         undo_limit(plan),

@@ -530,5 +530,5 @@ def ranges_of(plan: Plan) -> Iterator[CoveredOffsets]:
         yield CoveredOffsets(run.partition, run.first_base, run.last_offset)
     # Erased rows of documents have no offset in the log.
     erased = () if dict(plan.policy).get("fold") is not None else plan.erased_of("log")
-    for rows in (*plan.on_log.mark, *erased):
+    for rows in (*plan.marked, *erased):
         yield CoveredOffsets(rows.partition, rows.first_offset, rows.last_offset)

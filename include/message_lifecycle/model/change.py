@@ -1,17 +1,20 @@
 """The changes of a plan, in order. A change is one commit on one table, or on all tables of a topic (DEL-1).
 
-    CommitLog          Messages leave the log or return to it. The state of the log moves.
-    CompactView        A compaction updates the compacted view.
-    RemoveFromView     Messages leave the compacted view.
-    ReturnToView       Messages return to the compacted view.
-    CommitSnapshots    Documents get new snapshots. Old snapshots leave or return.
-    CommitChanges      Changes of documents return.
-    CommitQuarantine   Files of refused rows leave or return.
-    Rewrite            A table is rewritten without an erased key, and its history ends.
-    Forget             Unneeded snapshots expire, and then their files are removed.
-    DeleteTables       A topic's tables lose their names. An undo finds them.
-    RestoreTables      The tables get their names back.
-    DropTables         The tables are dropped for good, before their files are removed.
+    CommitLog           Messages leave the log. The state of the log moves.
+    ReturnToLog         Messages return to the log.
+    CompactView         A compaction updates the compacted view.
+    RemoveFromView      Messages leave the compacted view.
+    ReturnToView        Messages return to the compacted view.
+    CommitSnapshots     Documents get new snapshots, and old snapshots leave. Then changes leave that the snapshots cover.
+    ReturnSnapshots     Snapshots of documents return.
+    ReturnChanges       Changes of documents return.
+    CommitQuarantine    Files of refused rows leave the quarantine.
+    ReturnToQuarantine  Files of refused rows return to the quarantine.
+    Rewrite             A table is rewritten without an erased key, and its history ends.
+    Forget              Unneeded snapshots expire, and then their files are removed.
+    DeleteTables        A topic's tables lose their names. An undo finds them.
+    RestoreTables       The tables get their names back.
+    DropTables          The tables are dropped for good, before their files are removed.
 
 A change names exactly what it touches: whole files, whole segments, and single rows by their offsets.
 """
@@ -20,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Generic, Literal, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 from message_lifecycle.model.document import DocumentState
 from message_lifecycle.model.erasure import TableKind
@@ -37,12 +40,15 @@ class Handlers(Generic[T]):
     """One function for each kind of change. `dispatch` of a change calls the right one, so no caller asks a change for its kind."""
 
     log: Callable[[CommitLog], T]
+    log_return: Callable[[ReturnToLog], T]
     view: Callable[[CompactView], T]
     view_removal: Callable[[RemoveFromView], T]
     view_return: Callable[[ReturnToView], T]
     snapshots: Callable[[CommitSnapshots], T]
-    changes: Callable[[CommitChanges], T]
+    snapshots_return: Callable[[ReturnSnapshots], T]
+    changes_return: Callable[[ReturnChanges], T]
     quarantine: Callable[[CommitQuarantine], T]
+    quarantine_return: Callable[[ReturnToQuarantine], T]
     rewrite: Callable[[Rewrite], T]
     forget: Callable[[Forget], T]
     delete_tables: Callable[[DeleteTables], T]
@@ -206,8 +212,17 @@ class QuarantinedFile:
     newest_at: Instant
 
 
+class _Change:
+    """A change of a plan."""
+
+    __slots__ = ()
+
+    later_stores: ClassVar[tuple[str, ...]] = ()
+    """Stores of further commits. The store of the change's kind makes the first one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class Commit(_Change):
     """One commit on one table. The commit leaves rows alone that it does not name."""
 
     @property
@@ -216,21 +231,20 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitFromHistory(Commit):
-    """A commit that may return rows from the table's history."""
+class Return(Commit):
+    """A commit of an undo, which returns rows from the table's history."""
 
     source_id: int | None = None
-    """The table's snapshot that holds the returning rows."""
+    """The table's snapshot that holds the returning rows. None: no row returns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitLog(CommitFromHistory):
-    """One commit on the log."""
+class CommitLog(Commit):
+    """One commit on the log, which loses the named messages."""
 
     seal: tuple[SealSegment, ...] = ()
     drop: tuple[DropSegments, ...] = ()
     mark: tuple[RemoveRows, ...] = ()
-    back: tuple[RestoreRows, ...] = ()
     sweep: tuple[int, ...] = ()
     """Snapshots of removals by another writer, oldest first. The log still owes markers for them (MRK-2)."""
     keep: str | None = None
@@ -244,6 +258,19 @@ class CommitLog(CommitFromHistory):
         """Return runs of offsets that leave, each with its partition."""
         yield from ((run.partition, range(run.first_base, run.last_offset + 1)) for run in self.drop)
         yield from ((rows.partition, run) for rows in self.mark for run in parse_ranges_text(rows.offsets))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnToLog(Return):
+    """One commit on the log, which gets the named messages back and loses the markers of the undone plan."""
+
+    back: tuple[RestoreRows, ...] = ()
+    mark: tuple[RemoveRows, ...] = ()
+    """The markers."""
+    kind: Literal["log_return"] = "log_return"
+
+    def dispatch(self, handlers: Handlers[T]) -> T:
+        return handlers.log_return(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +296,7 @@ class RemoveFromView(Commit):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReturnToView(CommitFromHistory):
+class ReturnToView(Return):
     """One commit on the compacted view, which gets the named messages back."""
 
     back: tuple[RestoreRows, ...] = ()
@@ -280,14 +307,11 @@ class ReturnToView(CommitFromHistory):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitSnapshots(CommitFromHistory):
-    """One commit on the snapshots of documents.
+class CommitSnapshots(Commit):
+    """One commit on the snapshots of documents, and a second commit, on the changes, that removes what the new snapshots cover (SNP-4)."""
 
-    A second commit, on the changes, removes the changes that the new snapshots cover (SNP-4).
-    """
-
+    later_stores = ("changes",)
     documents: tuple[SnapshotDocument, ...] = ()
-    documents_back: tuple[RestoreDocument, ...] = ()
     kind: Literal["snapshots"] = "snapshots"
 
     def dispatch(self, handlers: Handlers[T]) -> T:
@@ -295,30 +319,61 @@ class CommitSnapshots(CommitFromHistory):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitChanges(CommitFromHistory):
-    """One commit on the changes of documents."""
+class ReturnSnapshots(Return):
+    """One commit on the snapshots of documents, which get the named snapshots back."""
 
-    documents_back: tuple[RestoreDocument, ...] = ()
-    kind: Literal["changes"] = "changes"
+    documents: tuple[RestoreDocument, ...] = ()
+    kind: Literal["snapshots_return"] = "snapshots_return"
 
     def dispatch(self, handlers: Handlers[T]) -> T:
-        return handlers.changes(self)
+        return handlers.snapshots_return(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitQuarantine(CommitFromHistory):
-    """One commit on the quarantine."""
+class ReturnChanges(Return):
+    """One commit on the changes of documents, which get the named changes back."""
+
+    documents: tuple[RestoreDocument, ...] = ()
+    kind: Literal["changes_return"] = "changes_return"
+
+    def dispatch(self, handlers: Handlers[T]) -> T:
+        return handlers.changes_return(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitQuarantine(Commit):
+    """One commit on the quarantine, which loses the named files."""
 
     files: tuple[QuarantinedFile, ...] = ()
-    """Files that leave."""
-    files_back: tuple[QuarantinedFile, ...] = ()
     kind: Literal["quarantine"] = "quarantine"
 
     def dispatch(self, handlers: Handlers[T]) -> T:
         return handlers.quarantine(self)
 
 
-AnyCommit = CommitLog | CompactView | RemoveFromView | ReturnToView | CommitSnapshots | CommitChanges | CommitQuarantine
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnToQuarantine(Return):
+    """One commit on the quarantine, which gets the named files back."""
+
+    files: tuple[QuarantinedFile, ...] = ()
+    kind: Literal["quarantine_return"] = "quarantine_return"
+
+    def dispatch(self, handlers: Handlers[T]) -> T:
+        return handlers.quarantine_return(self)
+
+
+AnyCommit = (
+    CommitLog
+    | ReturnToLog
+    | CompactView
+    | RemoveFromView
+    | ReturnToView
+    | CommitSnapshots
+    | ReturnSnapshots
+    | ReturnChanges
+    | CommitQuarantine
+    | ReturnToQuarantine
+)
 
 
 def non_empty(*commits: AnyCommit) -> tuple[AnyCommit, ...]:
@@ -341,7 +396,7 @@ class EraseRows(Rows):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rewrite:
+class Rewrite(_Change):
     """End a table's history.
 
     Every ref then ends on a snapshot without the erased key. The other snapshots and their files leave at once.
@@ -381,7 +436,7 @@ class RemoveFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forget:
+class Forget(_Change):
     """Expire snapshots and refs of one of the topic's tables, and then remove files (DEL-7).
 
     Attributes:
@@ -423,7 +478,7 @@ class MovedTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfTables:
+class OfTables(_Change):
     """One commit on all tables of a topic (DEL-7)."""
 
     tables: tuple[MovedTable, ...]
@@ -453,6 +508,8 @@ class RestoreTables(OfTables):
 class DropTables(OfTables):
     """The tables are dropped for good, before their files are removed."""
 
+    forgets: tuple[Forget, ...]
+    """The files, table by table."""
     kind: Literal["drop_tables"] = "drop_tables"
 
     def dispatch(self, handlers: Handlers[T]) -> T:
@@ -518,17 +575,15 @@ class DocumentsBefore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """The effect of a plan on the log, by the table itself. For an undo, the counts come from a new read of the table.
+class UndoEffect:
+    """The effect of an undo on the log.
 
     Attributes:
-        files: Names of the data files that the plan's commit removed.
-        rows: For an undo, its messages in the log.
-        twice: For an undo, its messages that the log has more than once.
-        markers: For an undo, markers that the log still has although the undo removes them.
+        rows: The undo's messages that the log has.
+        twice: The undo's messages that the log has more than once.
+        markers: Markers that the log still has although the undo removes them.
     """
 
-    files: tuple[str, ...] = ()
     rows: int = 0
     twice: int = 0
     markers: int = 0

@@ -88,13 +88,13 @@ class DocumentTables:
 class StagedDocuments:
     """The staged change of a plan, on branches of both tables, where no reader sees it. An id is None if nothing of that table changes."""
 
-    snapshots_id: int | None
-    changes_id: int | None
-    made: int
+    snapshots_id: int | None = None
+    changes_id: int | None = None
+    made: int = 0
     """New snapshots."""
-    dropped: int
+    dropped: int = 0
     """Snapshots that leave."""
-    purged: int
+    purged: int = 0
     """Changes that leave."""
     blocked: tuple[tuple[str, str], ...] = ()
     """(document, why). A blocked document keeps every change and gets no snapshot (SNP-10)."""

@@ -9,26 +9,32 @@ import hashlib
 import json
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from message_lifecycle.model.change import (
     Change,
-    CommitChanges,
+    Commit,
     CommitLog,
     CommitQuarantine,
     CommitSnapshots,
     CompactView,
+    DeleteTables,
     DropSegments,
+    DropTables,
     EraseRows,
     Forget,
-    Handlers,
     MovedTable,
     RemoveFiles,
     RemoveFromView,
     RemoveRows,
     RestoreDocument,
+    RestoreTables,
+    ReturnChanges,
+    ReturnSnapshots,
+    ReturnToLog,
+    ReturnToQuarantine,
     ReturnToView,
     Rewrite,
 )
@@ -39,8 +45,11 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.reasons import RemovalReason
 from message_lifecycle.model.setting_list import Value, settings_have_documents
 
-PLAN_FORMAT = 10
+PLAN_FORMAT = 11
 """The format of a plan's text. From the first release on, a change of the format raises this number and keeps the older ones readable."""
+
+_Kind = TypeVar("_Kind")
+_Commit = TypeVar("_Commit", bound=Commit)
 
 Operation = Literal[
     "message_cleaner",
@@ -172,29 +181,6 @@ class Held:
     """`expiry` or `compacted` for whole segments. Any other reason is about single messages."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ByKind:
-    """A plan's changes, sorted by kind."""
-
-    log: list[CommitLog] = field(default_factory=list)
-    view: list[CompactView] = field(default_factory=list)
-    view_removals: list[RemoveFromView] = field(default_factory=list)
-    view_returns: list[ReturnToView] = field(default_factory=list)
-    snapshots: list[CommitSnapshots] = field(default_factory=list)
-    changes: list[CommitChanges] = field(default_factory=list)
-    quarantine: list[CommitQuarantine] = field(default_factory=list)
-    rewrites: list[Rewrite] = field(default_factory=list)
-    forgets: list[Forget] = field(default_factory=list)
-    deleted: list[MovedTable] = field(default_factory=list)
-    restored: list[MovedTable] = field(default_factory=list)
-    dropped: list[MovedTable] = field(default_factory=list)
-
-
-_NONE_ON_LOG, _NONE_ON_VIEW, _NONE_ON_QUARANTINE = CommitLog(), CompactView(), CommitQuarantine()
-_NONE_FROM_VIEW, _NONE_TO_VIEW = RemoveFromView(), ReturnToView()
-_NONE_ON_CHANGES, _NONE_ON_SNAPSHOTS = CommitChanges(), CommitSnapshots()
-
-
 # Not slotted: the plan caches its id, because a plan may name 60,000 files.
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -226,6 +212,8 @@ class Plan:
     """The allowed reasons for removals of this plan. The gate accepts no other."""
     parent: str | None = None
     """The plan that an undo takes back. For a reclaim of a deleted topic's tables, the plan that deleted the topic."""
+    parent_operation: Operation | None = None
+    """The operation of the parent."""
     spared: tuple[tuple[int, str], ...] = ()
     """By partition, offsets as `ranges_text` that stay whatever the rules say, if the topic makes markers. No plan replaces an older marker
     at these offsets (MRK-5, DEL-8).
@@ -247,61 +235,69 @@ class Plan:
         """
         return None if self.is_irreversible else self.parent
 
-    @cached_property
-    def _by_kind(self) -> _ByKind:
-        found = _ByKind()
-        handlers = Handlers(
-            log=found.log.append,
-            view=found.view.append,
-            view_removal=found.view_removals.append,
-            view_return=found.view_returns.append,
-            snapshots=found.snapshots.append,
-            changes=found.changes.append,
-            quarantine=found.quarantine.append,
-            rewrite=found.rewrites.append,
-            forget=found.forgets.append,
-            delete_tables=lambda change: found.deleted.extend(change.tables),
-            restore_tables=lambda change: found.restored.extend(change.tables),
-            drop_tables=lambda change: found.dropped.extend(change.tables),
-        )
-        for change in self.changes:
-            change.dispatch(handlers)
-        return found
+    @property
+    def parent_id(self) -> str:
+        """The parent of an undo, or of a reclaim of a deleted topic."""
+        assert self.parent is not None, "the plan names its parent"
+        return self.parent
+
+    def _all(self, kind: type[_Kind]) -> tuple[_Kind, ...]:
+        return tuple(change for change in self.changes if isinstance(change, kind))
+
+    def _commit(self, kind: type[_Commit]) -> _Commit:
+        return next(iter(self._all(kind)), kind())
 
     # The commit on each table. An empty commit stands for a table that the plan leaves alone.
 
-    @property
+    @cached_property
     def on_log(self) -> CommitLog:
-        return next(iter(self._by_kind.log), _NONE_ON_LOG)
+        return self._commit(CommitLog)
 
-    @property
+    @cached_property
+    def to_log(self) -> ReturnToLog:
+        return self._commit(ReturnToLog)
+
+    @cached_property
     def on_view(self) -> CompactView:
-        return next(iter(self._by_kind.view), _NONE_ON_VIEW)
+        return self._commit(CompactView)
 
-    @property
+    @cached_property
     def from_view(self) -> RemoveFromView:
-        return next(iter(self._by_kind.view_removals), _NONE_FROM_VIEW)
+        return self._commit(RemoveFromView)
 
-    @property
+    @cached_property
     def to_view(self) -> ReturnToView:
-        return next(iter(self._by_kind.view_returns), _NONE_TO_VIEW)
+        return self._commit(ReturnToView)
 
-    @property
-    def on_changes(self) -> CommitChanges:
-        return next(iter(self._by_kind.changes), _NONE_ON_CHANGES)
-
-    @property
+    @cached_property
     def on_snapshots(self) -> CommitSnapshots:
-        return next(iter(self._by_kind.snapshots), _NONE_ON_SNAPSHOTS)
+        return self._commit(CommitSnapshots)
+
+    @cached_property
+    def to_snapshots(self) -> ReturnSnapshots:
+        return self._commit(ReturnSnapshots)
+
+    @cached_property
+    def to_changes(self) -> ReturnChanges:
+        return self._commit(ReturnChanges)
+
+    @cached_property
+    def on_quarantine(self) -> CommitQuarantine:
+        return self._commit(CommitQuarantine)
+
+    @cached_property
+    def to_quarantine(self) -> ReturnToQuarantine:
+        return self._commit(ReturnToQuarantine)
 
     @property
-    def on_quarantine(self) -> CommitQuarantine:
-        return next(iter(self._by_kind.quarantine), _NONE_ON_QUARANTINE)
+    def marked(self) -> tuple[RemoveRows, ...]:
+        """Single messages that leave the log: by a removal, or markers by an undo."""
+        return (*self.on_log.mark, *self.to_log.mark)
 
     @property
     def changes_log(self) -> bool:
         """True if the plan changes the log, not only its compacted view."""
-        return bool(self._by_kind.log)
+        return bool(self._all(CommitLog) or self._all(ReturnToLog))
 
     @property
     def archives(self) -> bool:
@@ -310,7 +306,7 @@ class Plan:
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:
-        return tuple(self._by_kind.rewrites)
+        return self._all(Rewrite)
 
     def rewrites_of(self, table: TableKind) -> tuple[Rewrite, ...]:
         return tuple(change for change in self.rewrites if change.table == table)
@@ -325,7 +321,7 @@ class Plan:
 
     @property
     def forgets(self) -> tuple[Forget, ...]:
-        return tuple(self._by_kind.forgets)
+        return (*self._all(Forget), *(forget for change in self._all(DropTables) for forget in change.forgets))
 
     @property
     def file_removals(self) -> Iterator[RemoveFiles]:
@@ -333,15 +329,15 @@ class Plan:
 
     @property
     def deleted_tables(self) -> tuple[MovedTable, ...]:
-        return tuple(self._by_kind.deleted)
+        return tuple(table for change in self._all(DeleteTables) for table in change.tables)
 
     @property
     def restored_tables(self) -> tuple[MovedTable, ...]:
-        return tuple(self._by_kind.restored)
+        return tuple(table for change in self._all(RestoreTables) for table in change.tables)
 
     @property
     def dropped_tables(self) -> tuple[MovedTable, ...]:
-        return tuple(self._by_kind.dropped)
+        return tuple(table for change in self._all(DropTables) for table in change.tables)
 
     @property
     def moved_tables(self) -> tuple[MovedTable, ...]:
@@ -376,7 +372,7 @@ class Plan:
         for run in self.on_log.drop:
             if run.partition == partition and run.first_base <= offset <= run.last_offset:
                 return run
-        marked: tuple[RemoveRows | EraseRows, ...] = (*self.on_log.mark, *self.erased_of("log"))
+        marked: tuple[RemoveRows | EraseRows, ...] = (*self.marked, *self.erased_of("log"))
         for rows in marked:
             if rows.partition == partition and is_offset_in_ranges(rows.offsets, offset):
                 return rows
@@ -393,25 +389,25 @@ class Plan:
 
         The topic's settings decide even if the topic leaves or returns whole.
         """
-        if self._by_kind.quarantine:
+        if self.on_quarantine.files or self.to_quarantine.files:
             return "rows"
         return "changes" if self.of_documents or settings_have_documents(dict(self.policy)) else "messages"
 
     @property
     def documents_back(self) -> tuple[RestoreDocument, ...]:
         """Documents that return, of changes and of snapshots. A document that gets both back is listed twice."""
-        return (*self.on_changes.documents_back, *self.on_snapshots.documents_back)
+        return (*self.to_changes.documents, *self.to_snapshots.documents)
 
     @cached_property
     def restored_rows(self) -> int:
         """The number of messages that return to the log or with their topic, changes of documents, or rows of the quarantine."""
-        rows = sum(part.rows for part in self.on_log.back) + sum(file.rows for file in self.on_quarantine.files_back)
-        rows += sum(part.changes for part in self.on_changes.documents_back)
+        rows = sum(part.rows for part in self.to_log.back) + sum(file.rows for file in self.to_quarantine.files)
+        rows += sum(part.changes for part in self.to_changes.documents)
         return rows + sum(table.rows for table in self.restored_tables if not table.table)
 
     @property
     def restored_snapshots(self) -> int:
-        return sum(len(part.snapshots) for part in self.on_snapshots.documents_back)
+        return sum(len(part.snapshots) for part in self.to_snapshots.documents)
 
     @property
     def restored_view_rows(self) -> int:

@@ -12,17 +12,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from message_lifecycle.model.change import (
-    CommitChanges,
     CommitLog,
-    CommitQuarantine,
     CommitSnapshots,
     CompactView,
     DeleteTables,
     DropTables,
     Handlers,
+    QuarantinedFile,
     RemoveRows,
     RestoreRows,
     RestoreTables,
+    ReturnChanges,
+    ReturnSnapshots,
+    ReturnToLog,
     Rewrite,
 )
 from message_lifecycle.model.message import join_ranges_texts, runs_text
@@ -53,41 +55,45 @@ def content(plan: Plan) -> Mapping[str, object]:
         for run in commit.drop:
             moved.setdefault((commit.kind, run.partition, run.reason), []).append(runs_text([range(run.first_base, run.last_offset + 1)]))
         _remove(commit.kind, commit.mark, moved)
-        _return(commit.kind, commit.back, moved)
         for one in commit.seal:
             add(commit.kind, "seals", [one.partition, one.base_offset, one.next_offset])
         if commit.keep is not None:
             add(commit.kind, "keeps", commit.keep)
 
+    def log_return(commit: ReturnToLog) -> None:
+        _remove("log", commit.mark, moved)
+        _return("log", commit.back, moved)
+
     def view(commit: CompactView) -> None:
         for one in commit.compact:
             add(commit.kind, "compacts", [one.partition, one.after, one.through, one.rows])
 
-    def documents_back(commit: CommitSnapshots | CommitChanges) -> None:
-        for one in commit.documents_back:
-            add(commit.kind, "documents back", [one.document, one.changes_from, one.changes_before, one.snapshots])
+    def documents_back(commit: ReturnSnapshots | ReturnChanges) -> None:
+        for one in commit.documents:
+            add(commit.kind, "documents", [one.document, one.changes_from, one.changes_before, one.snapshots])
 
     def snapshots(commit: CommitSnapshots) -> None:
         for one in commit.documents:
             values = [one.document, one.seq, one.after, one.snapshot, one.epoch, one.dropped, one.purge_from, one.purge_before, one.reason]
             add(commit.kind, "documents", values)
-        documents_back(commit)
 
-    def quarantine(commit: CommitQuarantine) -> None:
-        rows["refused, that go"] += sum(file.rows for file in commit.files)
-        rows["refused, that come back"] += sum(file.rows for file in commit.files_back)
+    def refused(files: Iterable[QuarantinedFile], deed: str) -> None:
+        rows[f"refused, that {deed}"] += sum(file.rows for file in files)
 
     def moves(change: DeleteTables | RestoreTables | DropTables) -> None:
         found.setdefault("moves", []).extend([change.kind, table.table, table.rows] for table in change.tables)
 
     handlers: Handlers[None] = Handlers(
         log=log,
+        log_return=log_return,
         view=view,
         view_removal=lambda commit: _remove("view", commit.mark, moved),
         view_return=lambda commit: _return("view", commit.back, moved),
         snapshots=snapshots,
-        changes=documents_back,
-        quarantine=quarantine,
+        snapshots_return=documents_back,
+        changes_return=documents_back,
+        quarantine=lambda commit: refused(commit.files, "go"),
+        quarantine_return=lambda commit: refused(commit.files, "come back"),
         rewrite=lambda rewrite: _erase(rewrite, moved, rows),
         forget=lambda forget: found.setdefault("forgets", []).append(forget.table),
         delete_tables=moves,

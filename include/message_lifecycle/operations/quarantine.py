@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from message_lifecycle.model.change import CommitQuarantine, QuarantinedFile, non_empty
+from message_lifecycle.model.change import CommitQuarantine, QuarantinedFile, ReturnToQuarantine, non_empty
 from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant, deadline, is_dead, seconds
 from message_lifecycle.model.names import TopicName
@@ -164,15 +164,21 @@ def _warn_about_unknown_ages(state: QuarantineState) -> tuple[str, ...]:
 
 
 def plan_undo(
-    state: QuarantineState, found: QuarantineReturning, policy: Policy, undone: Plan, *, as_of: Instant, heeded: tuple[str, ...]
+    state: QuarantineState, found: QuarantineReturning | None, policy: Policy, undone: Plan, *, as_of: Instant, heeded: tuple[str, ...]
 ) -> Plan:
-    """Plan the undo of `undone`, which has rows to restore."""
+    """Plan the undo of `undone`. `found`: the rows to restore. None: `undone` was taken back before, and the plan is empty."""
+    made = replace(
+        _empty_plan("undo", undone.topic, state, policy, heeded, as_of=as_of),
+        parent=undone.plan_id,
+        parent_operation=undone.operation,
+    )
+    if found is None:
+        return made
     files = tuple(_named_file(file, times) for file, times in found.files)
     rows = sum(file.rows for file in files)
     return replace(
-        _empty_plan("undo", undone.topic, state, policy, heeded, as_of=as_of),
-        changes=non_empty(CommitQuarantine(files_back=files, source_id=found.source_id)),
+        made,
+        changes=non_empty(ReturnToQuarantine(files=files, source_id=found.source_id)),
         warnings=tuple(not_restored_texts("rows", taken=undone.expected.removed_rows, back=rows, present=found.present)),
         asks=(f"undoes plan {short(undone.plan_id)} (quarantine): brings back {amount(rows, 'rows')}",),
-        parent=undone.plan_id,
     )

@@ -260,6 +260,7 @@ def plan_deleted(facts: DeletedFacts, policy: Policy, *, as_of: Instant) -> Plan
         if changes
         else (),
         parent=topic.plan_id,
+        parent_operation="topic_delete",
     )
 
 
@@ -280,7 +281,5 @@ def _changes(found: Sequence[TableFiles]) -> tuple[Change, ...]:
         for one in found
     )
     files = ((one.table, tuple(removals(one.files))) for one in found)
-    return (
-        DropTables(tables=tables),
-        *(Forget(table=table.table, table_uuid=table.table_uuid, files=mine) for table, mine in files if mine),
-    )
+    forgets = tuple(Forget(table=table.table, table_uuid=table.table_uuid, files=mine) for table, mine in files if mine)
+    return (DropTables(tables=tables, forgets=forgets),)

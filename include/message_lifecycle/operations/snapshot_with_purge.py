@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from message_lifecycle.model.change import (
-    CommitChanges,
     CommitSnapshots,
     DocumentsBefore,
     RestoreDocument,
+    ReturnChanges,
+    ReturnSnapshots,
     SnapshotDocument,
     non_empty,
 )
@@ -390,10 +391,9 @@ def plan_undo(
     return replace(
         _empty_plan("undo", tables, states, policy, heeded, as_of=as_of),
         changes=non_empty(
-            CommitChanges(documents_back=tuple(replace(one, snapshots=()) for one in back if one.changes), source_id=sources[0]),
-            CommitSnapshots(
-                documents_back=tuple(replace(one, changes_from=0, changes_before=0) for one in back if one.snapshots),
-                source_id=sources[1],
+            ReturnChanges(documents=tuple(replace(one, snapshots=()) for one in back if one.changes), source_id=sources[0]),
+            ReturnSnapshots(
+                documents=tuple(replace(one, changes_from=0, changes_before=0) for one in back if one.snapshots), source_id=sources[1]
             ),
         ),
         # An erasure has replaced the names of documents, so no document is named here.
@@ -405,6 +405,7 @@ def plan_undo(
         if back
         else (),
         parent=undone.plan_id,
+        parent_operation=undone.operation,
         snapshots=SnapshotRequirements(table_uuid=tables.snapshots_uuid, snapshot_id=tables.snapshots_id),
     )
 

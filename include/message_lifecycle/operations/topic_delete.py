@@ -86,6 +86,7 @@ def plan_return(
             ),
         ),
         parent=deletion.plan_id,
+        parent_operation=deletion.operation,
     )
 
 

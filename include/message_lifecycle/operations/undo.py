@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from message_lifecycle.model.change import CommitLog, Range, Returning, ReturningView, ReturnToView, non_empty, ranges_in
+from message_lifecycle.model.change import Range, Returning, ReturningView, ReturnToLog, ReturnToView, non_empty, ranges_in
 from message_lifecycle.model.errors import later_plan, not_published, not_undoable, undo_window_passed
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.instants import Instant, format_to_second
@@ -129,7 +129,7 @@ def plan(
         ()
         if found is None
         else non_empty(
-            CommitLog(back=found.rows, mark=found.markers, source_id=found.source_id),
+            ReturnToLog(back=found.rows, mark=found.markers, source_id=found.source_id),
             ReturnToView(back=of_view.rows, source_id=of_view.source_id),
         )
     )
@@ -149,6 +149,7 @@ def plan(
         if changes
         else (),
         parent=undone.plan_id,
+        parent_operation=undone.operation,
     )
 
 

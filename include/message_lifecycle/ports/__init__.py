@@ -14,6 +14,7 @@ from message_lifecycle.ports.log import Copier as Copier
 from message_lifecycle.ports.log import Groups as Groups
 from message_lifecycle.ports.log import HistoryReader as HistoryReader
 from message_lifecycle.ports.log import LogIntegrity as LogIntegrity
+from message_lifecycle.ports.log import LogReturns as LogReturns
 from message_lifecycle.ports.log import MessageReader as MessageReader
 from message_lifecycle.ports.log import MessageStore as MessageStore
 from message_lifecycle.ports.log import MessageWriter as MessageWriter

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, Self
 
+from message_lifecycle.model.document import StagedDocuments
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import GateReport, Published, Staged
@@ -31,6 +32,11 @@ class CommitContext:
     """The stages of earlier changes of the plan."""
     behind: Callable[[], Collection[str]] = _not_given
     """Asked inside the commit of a purge: documents whose clients need more changes now than at planning time (SNP-9)."""
+
+    @property
+    def staged_documents(self) -> StagedDocuments:
+        """The stage of the table of documents that was staged earlier. An empty stage: none was."""
+        return (self.staged and self.staged.documents) or StagedDocuments()
 
 
 NO_CONTEXT = CommitContext()

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from message_lifecycle.model.change import Effect, Range, Returning
+from message_lifecycle.model.change import Range, Returning, UndoEffect
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.facts import CopyState, LogFound, LogState, LogWitness, Progress, SeenTable
 from message_lifecycle.model.instants import Instant
@@ -148,8 +148,8 @@ class MessageReader(HistoryReader, Protocol):
             PlanConflict: The state `at` has expired.
         """
 
-    def effect(self, plan: Plan) -> Effect:
-        """Return the effect of a published plan from the table's history; for an undo, the returned messages that are in the log now."""
+    def removed_files(self, plan: Plan) -> Sequence[str]:
+        """Return the names of the data files that a published plan's commit removed, from the table's history."""
 
 
 class MessageStore(ChangeStore, Protocol):
@@ -157,6 +157,13 @@ class MessageStore(ChangeStore, Protocol):
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
         """Add markers to the stage for the keys that the staged change empties (MRK-1 to MRK-5). Repeating it gives the same stage."""
+
+
+class LogReturns(ChangeStore, Protocol):
+    """Brings messages back to the log."""
+
+    def effect(self, plan: Plan) -> UndoEffect:
+        """Return the effect of a published undo, by the log as it is now."""
 
 
 class LogIntegrity(Protocol):

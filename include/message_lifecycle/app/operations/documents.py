@@ -183,6 +183,8 @@ class SnapshotWithPurge(DocumentOperation):
 class UndoOfDocuments(Undo, DocumentOperation):
     """Brings back changes and snapshots of documents that a purge removed."""
 
+    judged = "snapshots_return"
+
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         record = s.ledger.record(cast(UndoPlan, work).plan_id)
         undone, taken, tables = record.plan, None, s.documents.tables(name)
@@ -197,6 +199,9 @@ class UndoOfDocuments(Undo, DocumentOperation):
         heeded = ids_of(holds_of(s, name))
         return snapshot_with_purge.plan_undo(tables, s.documents.states(name, tables), policy, undone, taken, as_of=as_of, heeded=heeded)
 
+    def where(self, plan: Plan) -> str:
+        return f"{super().where(plan)}, with {amount(plan.restored_snapshots, 'snapshots')}"
+
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return document_undo_suite(plan, policy)
 
@@ -209,19 +214,17 @@ class UndoOfDocuments(Undo, DocumentOperation):
         named = {back.document for back in plan.documents_back}
         states = {state.document: state for state in s.documents.states(plan.topic, s.documents.tables(plan.topic), only=named)}
         wrong += [f"document {document} is not there" for document in sorted(named - states.keys())]
-        for back in plan.on_changes.documents_back:
+        for back in plan.to_changes.documents:
             state = states.get(back.document)
             if state is not None and (state.first is None or state.first > back.changes_from):
                 wrong.append(f"document {back.document}: changes from {back.changes_from} should be back, the first is {state.first}")
-        for back in plan.on_snapshots.documents_back:
+        for back in plan.to_snapshots.documents:
             state = states.get(back.document)
             if state is not None and not set(back.snapshots) <= set(state.snapshots):
                 wrong.append(f"document {back.document}: snapshots are not there that should be back")
         return wrong
 
     def detail_text(self, plan: Plan) -> str:
-        if not plan.documents_back:
-            return ""
         return f"brought back {amount(plan.restored_rows, 'changes')} and {amount(plan.restored_snapshots, 'snapshots')}"
 
 

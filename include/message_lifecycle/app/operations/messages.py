@@ -93,7 +93,7 @@ class MessageOperation(Operation):
             taken = None if done is None else dict(done.removed)
             if taken != dict(staged.view.removed):
                 wrong.append(f"the commit took {taken} from the compacted view, not what the gate judged")
-        gone = set(s.reader.effect(plan).files)
+        gone = set(s.reader.removed_files(plan))
         if gone != set(plan.selection.files):
             wrong.append(
                 f"the commit took {len(gone)} files out, the plan names {len(plan.selection.files)}, {len(gone ^ set(plan.selection.files))} differ"

@@ -7,7 +7,7 @@ from typing import cast
 
 from message_lifecycle.app.due import Due, DueContext
 from message_lifecycle.app.holds import holds_of, ids_of
-from message_lifecycle.app.operations.registry import Frames, Operation, Work, record_accepted_setting
+from message_lifecycle.app.operations.registry import Frames, Operation, Work, is_undone, record_accepted_setting
 from message_lifecycle.app.operations.undo import Undo, check, record_restored_messages
 from message_lifecycle.app.refused import quarantine_of
 from message_lifecycle.app.services import Services
@@ -37,6 +37,7 @@ class QuarantineOperation(Operation):
     """The common part of the removal by age and its undo."""
 
     judged = "quarantine"
+    held_rows = "rows of the quarantine"
 
 
 class Quarantine(QuarantineOperation):
@@ -100,17 +101,22 @@ class Quarantine(QuarantineOperation):
 class UndoOfQuarantine(Undo, QuarantineOperation):
     """Brings back rows that the age took, if none of them has come back yet."""
 
+    judged = "quarantine_return"
+
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         record = s.ledger.record(cast(UndoPlan, work).plan_id)
         undone, store = record.plan, quarantine_of(s, name)
         state, uuid = store.quarantine(name) or _NOTHING, undone.requirements.table_uuid
+        heeded = ids_of(holds_of(s, name))
+        if is_undone(s, undone):
+            return quarantine.plan_undo(state, None, policy, undone, as_of=as_of, heeded=heeded)
         check(s, record, policy, uuid, lambda: store.has_begun(undone))
         if state.table_uuid != uuid:
             raise undo_source_gone(undone.plan_id, "the quarantine that it took rows from is not there any more")
         found = store.find_returning(undone)
         if not found.files:
             raise undo_source_gone(undone.plan_id, _THERE if found.present else _GONE)
-        return quarantine.plan_undo(state, found, policy, undone, as_of=as_of, heeded=ids_of(holds_of(s, name)))
+        return quarantine.plan_undo(state, found, policy, undone, as_of=as_of, heeded=heeded)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return quarantine_undo_suite(plan, policy)

@@ -14,8 +14,8 @@ Removed = Sequence[tuple[str, int]]
 """Counts by reason."""
 
 
-def lines_of_messages(plan: Plan, where: str, going: Removed, failed: Sequence[Check]) -> list[str]:
-    held = "rows of the quarantine" if plan.on_quarantine.files or plan.on_quarantine.files_back else "messages of partition {}"
+def lines_of_messages(plan: Plan, where: str, going: Removed, failed: Sequence[Check], held: str) -> list[str]:
+    """Return the lines. `held`: the words for what a holder keeps, with {} for the partition."""
     return [
         first_line(plan, where, going),
         "",

@@ -12,7 +12,14 @@ from message_lifecycle.app.archiving import add_figures
 from message_lifecycle.app.due import Due, DueContext
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations import questions
-from message_lifecycle.app.operations.registry import Frames, SpaceOperation, Work, kind_of, record_accepted_setting, undoable_operations
+from message_lifecycle.app.operations.registry import (
+    Frames,
+    SpaceOperation,
+    Work,
+    operation_of_plan,
+    record_accepted_setting,
+    undoable_operations,
+)
 from message_lifecycle.app.operations.topics import deleted_by, policy_of_deleted, undo_until
 from message_lifecycle.app.services import Services
 from message_lifecycle.gates.suite import Suite
@@ -369,5 +376,5 @@ def _needed_since(s: Services, name: TopicName) -> Instant | None:
     batches = [batch.begun_at for batch in s.ledger.open_batches(name)]
     plan = s.ledger.open_plan(name)
     # A reclaim writes no files itself.
-    open_plans = [plan.recorded_at] if plan is not None and kind_of(plan.plan).counts_messages else []
+    open_plans = [plan.recorded_at] if plan is not None and operation_of_plan(plan.plan).counts_messages else []
     return min([*batches, *open_plans], default=None)

@@ -64,6 +64,8 @@ class Operation:
     """Its plan counts removals from the log: messages, or changes of documents."""
     counts_messages: ClassVar[bool] = True
     """Its outcome reports the number of messages before and after."""
+    held_rows: ClassVar[str] = "messages of partition {}"
+    """The words for rows that a holder keeps, with {} for the partition."""
     moves_tables: ClassVar[bool] = False
     """Its tables move one after the other. A run that died has moved some of them."""
     resumes: ClassVar[bool] = False
@@ -187,7 +189,7 @@ class Operation:
 
     def lines(self, plan: Plan, going: Removed, failed: Sequence[Check]) -> list[str]:
         """Return the details for a person's decision, as Markdown. `failed`: failed checks of the gate."""
-        return lines_of_messages(plan, self.where(plan), going, failed)
+        return lines_of_messages(plan, self.where(plan), going, failed, self.held_rows)
 
     # The way to publish
 
@@ -306,7 +308,7 @@ OPERATIONS = {
     "reclaim": "reclaim.Reclaim",
     "quarantine": "quarantine.Quarantine",
     "topic_delete": "topics.TopicDelete",
-    "reclaim of a deleted topic": "reclaim.DeletedReclaim",
+    "reclaim of topic_delete": "reclaim.DeletedReclaim",
     "undo": "undo.UndoOfMessages",
     "undo of snapshot_with_purge": "documents.UndoOfDocuments",
     "undo of quarantine": "quarantine.UndoOfQuarantine",
@@ -323,11 +325,9 @@ def operation_named(name: str) -> Operation:
 def stores_of(s: Services, plan: Plan) -> list[ChangeStore]:
     """Return the stores that apply the plan's changes, in order.
 
-    Rewrites of several tables share one store, and so do tables whose history ends. The purge of changes follows their new snapshots.
+    Rewrites of several tables share one store, and so do tables whose history ends.
     """
-    names = ["drop_tables"] if plan.dropped_tables else [change.kind for change in plan.changes]
-    if plan.on_snapshots.documents:
-        names.append("changes")
+    names = (name for change in plan.changes for name in (change.kind, *change.later_stores))
     return [s.stores.store_for(name) for name in dict.fromkeys(names)]
 
 
@@ -377,27 +377,12 @@ def topics_to_check(s: Services, work: Scheduled, given: Sequence[TopicName]) ->
     return operation_named(work).topics_to_check(s, given)
 
 
-def operation_of_plan(s: Services, plan: Plan) -> Operation:
-    """Return the operation of the plan. For an empty undo the undone plan decides."""
-    of_nothing = plan.operation == "undo" and plan.is_empty and plan.parent is not None
-    if of_nothing and s.ledger.record(str(plan.parent)).plan.operation == "topic_delete":
-        return operation_named("undo of topic_delete")
-    return kind_of(plan)
-
-
-def kind_of(plan: Plan) -> Operation:
-    """Return the operation by the plan alone. The changes of an undo decide; an empty undo counts as one of messages."""
-    if plan.operation == "reclaim" and plan.parent is not None:
-        return operation_named("reclaim of a deleted topic")
+def operation_of_plan(plan: Plan) -> Operation:
+    """Return the operation of the plan. For an undo, the operation of the undone plan decides."""
     if plan.operation == "erasure" and Policy.from_values(plan.policy).has_documents:
         return operation_named("erasure of a document")
-    if plan.operation != "undo" or plan.parent is None:
-        return operation_named(plan.operation)
-    if plan.on_quarantine.files_back:
-        return operation_named("undo of quarantine")
-    if plan.of_documents:
-        return operation_named("undo of snapshot_with_purge")
-    return operation_named("undo of topic_delete" if plan.restored_tables else "undo")
+    of_parent = f"{plan.operation} of {plan.parent_operation}"
+    return operation_named(of_parent if of_parent in OPERATIONS else plan.operation)
 
 
 def why_not_undone(s: Services, operation: Operation, name: TopicName) -> str | None:
@@ -409,7 +394,7 @@ def why_not_undone(s: Services, operation: Operation, name: TopicName) -> str | 
 
 def suite_of(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     """Return the checks of the plan's operation and of the legal holds that it heeds."""
-    return (*kind_of(plan).checks(plan, staged, policy), *holds_suite(plan))
+    return (*operation_of_plan(plan).checks(plan, staged, policy), *holds_suite(plan))
 
 
 def operation_of_work(s: Services, name: TopicName, work: Work) -> Operation:
@@ -421,7 +406,7 @@ def operation_of_work(s: Services, name: TopicName, work: Work) -> Operation:
     if isinstance(work, DeleteTopic):
         return operation_named("topic_delete")
     if isinstance(work, ReclaimDeleted):
-        return operation_named("reclaim of a deleted topic")
+        return operation_named("reclaim of topic_delete")
     if isinstance(work, Request):
         return operation_named("message_request")
     _check_backend_supports(s, name, work)
@@ -440,11 +425,9 @@ def work_on(s: Services, name: TopicName, work: Scheduled, *, as_of: Instant) ->
 
 
 def _undo_of(s: Services, name: TopicName, work: UndoPlan) -> Operation:
-    undone = s.ledger.record(work.plan_id).plan
-    if undone.operation == "topic_delete":
-        return operation_named("undo of topic_delete")
-    if undone.operation == "quarantine" and not is_undone(s, undone):
-        return operation_named("undo of quarantine")
+    undo_of = f"undo of {s.ledger.record(work.plan_id).plan.operation}"
+    if undo_of in OPERATIONS:
+        return operation_named(undo_of)
     return operation_named("undo of snapshot_with_purge" if policy_of(s, name).has_documents else "undo")
 
 
@@ -453,23 +436,16 @@ def preview(s: Services, name: TopicName, *, as_of: Instant, work: Work = "messa
     return operation_of_work(s, name, work).preview(s, name, work, as_of=as_of)
 
 
-def replan_work(s: Services, plan: Plan) -> Work:
-    """Return the work to plan again if a plan no longer fits. No run repeats a person's request."""
-    return operation_of_plan(s, plan).replan_work(plan)
-
-
 __all__ = [
     "Operation",
     "Scheduled",
     "Work",
-    "kind_of",
     "names_of",
     "operation_named",
     "operation_of_plan",
     "operation_of_work",
     "operations_on_records",
     "preview",
-    "replan_work",
     "stores_of",
     "suite_of",
     "topics_to_check",

@@ -9,7 +9,7 @@ from typing import cast
 from message_lifecycle.app.archiving import add_frame
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.erasure import lock_out_writers
-from message_lifecycle.app.operations.registry import Frames, Operation, Work, kind_of
+from message_lifecycle.app.operations.registry import Frames, Operation, Work, operation_of_plan
 from message_lifecycle.app.operations.undo import Undo, record_restored_messages
 from message_lifecycle.app.services import Services, find_topic
 from message_lifecycle.app.topics import update_views
@@ -36,9 +36,6 @@ from message_lifecycle.model.tables import DeletedTopic, Deletion, TopicTable
 from message_lifecycle.operations import topic_delete, undo
 from message_lifecycle.ports import Topic, TopicDeleter
 
-_OF_UNDO = ("restored", "rows", "twice", "markers_left", "difference")
-_OF_NOTHING = ("rows_in", "rows_restored", "rows_removed", "rows_kept", "asks")
-
 
 class WholeTopicOperation(Operation):
     """The common part of deleting a topic and bringing it back."""
@@ -48,11 +45,8 @@ class WholeTopicOperation(Operation):
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """Return the store's frames, with the number of current holds."""
-        frames = super().evidence(s, plan, staged, policy)
-        if plan.is_empty:
-            # A repeated undo has nothing left to do, so its figures are zero.
-            return _with_figures({**frames, **dict.fromkeys(_OF_UNDO, frames["taken"])}, dict.fromkeys(_OF_NOTHING, 0))
-        return _with_figures(frames, {"asks": len(plan.asks), "holds": len(holds_of(s, plan.topic))})
+        figures = {"asks": len(plan.asks), "holds": len(holds_of(s, plan.topic))}
+        return _with_figures(super().evidence(s, plan, staged, policy), figures)
 
     def writer_lock(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
         """Keep writers away meanwhile: a running write ends before the move, and a later one finds no topic."""
@@ -178,7 +172,7 @@ def _plan_return(s: Services, work: UndoPlan, *, as_of: Instant) -> Plan:
     s.ledger.check_as_of(as_of, policy.clock_skew_us)
     undo.check(
         deletion,
-        why_not=kind_of(deletion).why_not_undone(),
+        why_not=operation_of_plan(deletion).why_not_undone(),
         outcome=None if record.outcome is None else record.outcome.name,
         published_at=s.ledger.published_at(deletion.plan_id),
         now=s.ledger.now(),

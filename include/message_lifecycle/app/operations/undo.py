@@ -10,7 +10,7 @@ from typing import cast
 from message_lifecycle.app import changes, sparing
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.messages import MessageOperation, is_view_unchanged
-from message_lifecycle.app.operations.registry import Operation, Work, is_lost, is_undone, kind_of, stores_of
+from message_lifecycle.app.operations.registry import Operation, Work, is_lost, is_undone, operation_of_plan, stores_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.gates.documents import undo_suite
 from message_lifecycle.gates.suite import Suite
@@ -44,13 +44,7 @@ class Undo(Operation):
         return isinstance(work, UndoPlan) and plan.operation == self.name and plan.parent == work.plan_id
 
     def where(self, plan: Plan) -> str:
-        of_view = f", and {plan.restored_view_rows:,} to the compacted view" if plan.to_view.back else ""
-        snapshots = (
-            f", with {amount(plan.restored_snapshots, 'snapshots')}"
-            if plan.on_snapshots.documents_back or plan.on_changes.documents_back
-            else ""
-        )
-        return f"while {plan.restored_rows:,} {plan.things} that plan {plan.parent} took come back{of_view}{snapshots}"
+        return f"while {plan.restored_rows:,} {plan.things} that plan {plan.parent} took come back"
 
     def success_text(self, rows: int, restored: int, things: str) -> str:
         return f"brought back {amount(restored, things)}" + (f", removed {amount(rows, things)}" if rows else "")
@@ -68,8 +62,13 @@ class Undo(Operation):
 class UndoOfMessages(Undo, MessageOperation):
     """Brings messages back to the log and to the compacted view, and takes the plan's markers away."""
 
+    judged = "log_return"
+
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return _plan(s, name, policy, cast(UndoPlan, work), as_of=as_of)
+
+    def where(self, plan: Plan) -> str:
+        return super().where(plan) + (f", and {plan.restored_view_rows:,} to the compacted view" if plan.to_view.back else "")
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return undo_suite(plan, staged, policy)
@@ -88,7 +87,7 @@ class UndoOfMessages(Undo, MessageOperation):
         assert staged is not None, "what is published was staged"
         # Record first that the messages came back, even if a check fails later: the next run must not remove them again.
         record_restored_messages(s, plan)
-        wrong, found = _view_differences(s, plan), s.reader.effect(plan)
+        wrong, found = _view_differences(s, plan), s.stores.log_return.effect(plan)
         if (published.restored, found.rows) != (plan.restored_rows, plan.restored_rows):
             wrong.append(f"{plan.restored_rows} messages should be back: the commit says {published.restored}, {found.rows} are there")
         if found.twice:
@@ -166,7 +165,7 @@ def markers_of(s: Services, record: PlanRecord, undone_by: str | None = None) ->
     found = list(s.reader.marker_offsets(record.plan.topic, record.plan.plan_id))
     if _rows_in(found) == outcome.markers:
         return found
-    taken = () if undone_by is None else s.ledger.record(undone_by).plan.on_log.mark
+    taken = () if undone_by is None else s.ledger.record(undone_by).plan.to_log.mark
     found = [(action.partition, run.start, run.stop - 1) for action in taken for run in parse_ranges_text(action.offsets)]
     if _rows_in(found) == outcome.markers:
         return found
@@ -196,7 +195,7 @@ def check(s: Services, record: PlanRecord, policy: Policy, table_uuid: str, has_
         outcome, published_at = "published", record.reported_at
     undo.check(
         plan,
-        why_not=kind_of(plan).why_not_undone(),
+        why_not=operation_of_plan(plan).why_not_undone(),
         outcome=outcome,
         published_at=published_at,
         now=s.ledger.now(),
@@ -211,7 +210,7 @@ def stopped_at_log(s: Services, record: PlanRecord) -> bool:
     The first commit removed the messages from the view, but the log still has them.
     """
     plan, outcome = record.plan, record.outcome
-    if outcome is None or outcome.name in ("published", "failed") or not kind_of(plan).needs_separate_commits(plan):
+    if outcome is None or outcome.name in ("published", "failed") or not operation_of_plan(plan).needs_separate_commits(plan):
         return False
     return s.stores.view_removal.has_begun(plan)
 
@@ -282,7 +281,7 @@ def record_restored_messages(s: Services, plan: Plan) -> None:
         return
     before = s.ledger.undone_by(_undone_plan_id(plan))
     instead_of = None if before == plan.plan_id else before
-    ranges = ranges_in((*plan.on_log.back, *plan.to_view.back), plan.on_quarantine.files_back)
+    ranges = ranges_in((*plan.to_log.back, *plan.to_view.back), plan.to_quarantine.files)
     s.ledger.set_undone(plan.topic, _undone_plan_id(plan), plan.plan_id, ranges, instead_of=instead_of)
 
 

@@ -9,9 +9,7 @@ from message_lifecycle.app.rendering import ABSENT, Block, Count, Number, Size, 
 from message_lifecycle.app.wording import ROWS, count
 from message_lifecycle.model.change import (
     Change,
-    CommitChanges,
     CommitLog,
-    CommitQuarantine,
     CommitSnapshots,
     CompactView,
     DropTables,
@@ -20,6 +18,10 @@ from message_lifecycle.model.change import (
     MovedTable,
     QuarantinedFile,
     RemoveFromView,
+    RemoveRows,
+    ReturnChanges,
+    ReturnSnapshots,
+    ReturnToLog,
     ReturnToView,
     Rewrite,
 )
@@ -153,18 +155,28 @@ def _log_actions(change: CommitLog) -> Iterator[ActionView]:
             newest_at=run.newest_at,
             reason=run.reason,
         )
-    for rows in change.mark:
+    yield from _marks(change.mark)
+    if change.sweep:
+        yield ActionView(action="sweep_markers", snapshots=change.sweep)
+
+
+def _marks(rows: Iterable[RemoveRows]) -> Iterator[ActionView]:
+    for mark in rows:
         yield ActionView(
             action="remove_rows",
-            partition=rows.partition,
-            from_=rows.first_offset,
-            to=rows.last_offset,
+            partition=mark.partition,
+            from_=mark.first_offset,
+            to=mark.last_offset,
             segments=0,
-            messages=rows.rows,
+            messages=mark.rows,
             bytes=None,
             newest_at=None,
-            reason=rows.reason,
+            reason=mark.reason,
         )
+
+
+def _log_return_actions(change: ReturnToLog) -> Iterator[ActionView]:
+    yield from _marks(change.mark)
     for back in change.back:
         yield ActionView(
             action="restore_rows",
@@ -174,8 +186,6 @@ def _log_actions(change: CommitLog) -> Iterator[ActionView]:
             messages=back.rows,
             bytes=None if back.standing else back.size_bytes,
         )
-    if change.sweep:
-        yield ActionView(action="sweep_markers", snapshots=change.sweep)
 
 
 def _view_removal_actions(change: RemoveFromView) -> Iterator[ActionView]:
@@ -205,21 +215,15 @@ def _snapshot_actions(change: CommitSnapshots) -> Iterator[ActionView]:
             changes=document.purged,
             bounds=tuple(DocumentBound(bound=name, stops_at=stops_at) for name, stops_at in document.bounds),
         )
-    yield from _document_return_actions(change)
 
 
-def _document_return_actions(change: CommitSnapshots | CommitChanges) -> Iterator[ActionView]:
-    for one in change.documents_back:
+def _document_return_actions(change: ReturnSnapshots | ReturnChanges) -> Iterator[ActionView]:
+    for one in change.documents:
         yield ActionView.of(one, action="restore_document", from_=one.changes_from, to=one.changes_before - 1)
 
 
-def _quarantine_actions(change: CommitQuarantine) -> Iterator[ActionView]:
-    yield from (_file_action("drop_quarantined", file) for file in change.files)
-    yield from (_file_action("restore_quarantined", file) for file in change.files_back)
-
-
-def _file_action(action: str, file: QuarantinedFile) -> ActionView:
-    return ActionView.of(file, action=action)
+def _quarantine_actions(action: str, files: Iterable[QuarantinedFile]) -> Iterator[ActionView]:
+    return (ActionView.of(file, action=action) for file in files)
 
 
 def _rewrite_actions(change: Rewrite) -> Iterator[ActionView]:
@@ -261,16 +265,21 @@ def _move_actions(action: str, tables: Sequence[MovedTable]) -> Iterator[ActionV
 def _drop_actions(change: DropTables) -> Iterator[ActionView]:
     for one in change.tables:
         yield ActionView(action="drop_table", table_=one.table or "log", rows=one.rows, location=one.location)
+    for forget in change.forgets:
+        yield from _reclaim_actions(forget)
 
 
 _ACTIONS: Handlers[Iterator[ActionView]] = Handlers(
     log=_log_actions,
+    log_return=_log_return_actions,
     view=_compaction_actions,
     view_removal=_view_removal_actions,
     view_return=_view_return_actions,
     snapshots=_snapshot_actions,
-    changes=_document_return_actions,
-    quarantine=_quarantine_actions,
+    snapshots_return=_document_return_actions,
+    changes_return=_document_return_actions,
+    quarantine=lambda change: _quarantine_actions("drop_quarantined", change.files),
+    quarantine_return=lambda change: _quarantine_actions("restore_quarantined", change.files),
     rewrite=_rewrite_actions,
     forget=_reclaim_actions,
     delete_tables=lambda change: _move_actions("delete_table", change.tables),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from message_lifecycle.app.changes import situation_of_open_plan
-from message_lifecycle.app.operations.registry import kind_of, operation_named
+from message_lifecycle.app.operations.registry import operation_named, operation_of_plan
 from message_lifecycle.app.rendering import Block, Count, Line, Number, Size, Table, View, source
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.state import when
@@ -102,7 +102,7 @@ def compaction_view(s: Services, name: TopicName) -> CompactionView:
     s.topics.describe(name)
     ended = last_compaction(s, name)
     under_way = s.ledger.open_plan(name)
-    record = under_way if under_way is not None and kind_of(under_way.plan) is operation_named("compaction") else None
+    record = under_way if under_way is not None and operation_of_plan(under_way.plan) is operation_named("compaction") else None
     view, missing = view_state(s, name)
     if missing is None and view is None and s.ledger.accepted_view(name) is not None:
         missing = f"the table of its view is missing. Start again from the log: lifecycle compact {name} --anew"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from message_lifecycle.app.changes import why_outdated
-from message_lifecycle.app.operations.registry import is_undone, kind_of, operation_named, operation_of_plan, why_not_undone
+from message_lifecycle.app.operations.registry import is_undone, operation_named, operation_of_plan, why_not_undone
 from message_lifecycle.app.rendering import ABSENT, Block, Count, Line, Notes, Number, Size, Table, View, each, source
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.actions import ActionView, action_blocks, actions_of
@@ -377,10 +377,10 @@ def _find_successor(s: Services, record: PlanRecord) -> str | None:
 def _undo_until(s: Services, record: PlanRecord) -> Instant | None:
     """Return the end of the time for an undo, or None if no undo is possible (any more)."""
     published_at = s.ledger.published_at(record.plan.plan_id)
-    if published_at is None or why_not_undone(s, kind_of(record.plan), record.plan.topic) is not None:
+    if published_at is None or why_not_undone(s, operation_of_plan(record.plan), record.plan.topic) is not None:
         return None
     try:
-        policy = operation_of_plan(s, record.plan).settings_now(s, record.plan)
+        policy = operation_of_plan(record.plan).settings_now(s, record.plan)
     except LifecycleError:  # the topic cannot be read, so use the settings in the plan
         policy = Policy.from_values(record.plan.policy)
     until = Instant(min(published_at + policy.undo_window_us, INT64_MAX))
@@ -405,7 +405,7 @@ def removal_of(record: PlanRecord) -> tuple[tuple[str, int], ...]:
 
 def question_of(record: PlanRecord) -> str:
     """Return the question to a person, in one line."""
-    return kind_of(record.plan).question(record.plan, sum(count for _, count in removal_of(record)))
+    return operation_of_plan(record.plan).question(record.plan, sum(count for _, count in removal_of(record)))
 
 
 def approval_text(s: Services, record: PlanRecord) -> str:
@@ -415,7 +415,7 @@ def approval_text(s: Services, record: PlanRecord) -> str:
     without an answer.
     """
     plan, report, until = record.plan, record.report, waits_until(record)
-    operation = kind_of(plan)
+    operation = operation_of_plan(plan)
     failed = [check for check in report.checks if not check.passed] if report else []
     told = [("age", _days(s, plan) if until is not None else ""), ("undo", _describe_undo(s, plan))]
     if report is not None:
@@ -432,10 +432,10 @@ def approval_text(s: Services, record: PlanRecord) -> str:
 
 def _ages(s: Services, plan: Plan, **given: int) -> Ages | None:
     """Return what leaves and what stays by age. None: the plan removes nothing of the log, or the log cannot be read."""
-    if not (plan.on_log.drop or plan.on_log.mark or plan.deleted_tables):
+    if not (plan.on_log.drop or plan.marked or plan.deleted_tables):
         return None
     marked = Counter[tuple[int, int]]()
-    for rows in plan.on_log.mark:
+    for rows in plan.marked:
         marked[rows.partition, rows.base_offset] += rows.rows
 
     def leaving(one: Segment) -> int:
@@ -451,8 +451,8 @@ def _ages(s: Services, plan: Plan, **given: int) -> Ages | None:
 def _days(s: Services, plan: Plan) -> str:
     """Return the first and last day of the removed rows, by segments or files. Empty for undos and documents, which have no such days."""
     times: list[tuple[Instant | None, Instant | None]] = [(file.oldest_at, file.newest_at) for file in plan.on_quarantine.files]
-    if plan.on_log.drop or plan.on_log.mark or plan.deleted_tables:
-        going = {(rows.partition, rows.base_offset) for rows in plan.on_log.mark}
+    if plan.on_log.drop or plan.marked or plan.deleted_tables:
+        going = {(rows.partition, rows.base_offset) for rows in plan.marked}
         try:
             segments = s.reader.log(plan.topic).segments
         except LifecycleError as error:
@@ -474,7 +474,7 @@ def _day(times: Sequence[Instant | None], end: Callable[[Sequence[Instant]], Ins
 
 
 def _describe_undo(s: Services, plan: Plan) -> str:
-    why_not = why_not_undone(s, kind_of(plan), plan.topic)
+    why_not = why_not_undone(s, operation_of_plan(plan), plan.topic)
     if why_not is not None:
         return f"not possible: {why_not}"
     window_us = Policy.from_values(plan.policy).undo_window_us

@@ -312,13 +312,12 @@ def staged_change(engine: Engine, table: Java, plan_id: str, staged_id: int | No
 
 def undo_property(plan: Plan) -> dict[str, str]:
     """Return the property of an undo's commit that names the undone plan."""
-    return {} if plan.takes_back is None else {UNDOES: plan.takes_back}
+    return {UNDOES: plan.parent_id}
 
 
 def forget_source(tables: Tables, plan: Plan, kinds: Sequence[str] = ("",)) -> None:
     """Remove the undo branches of an erasure in tables of these kinds, after the undo."""
-    for taken_back in undo_property(plan).values():
-        remove_branch(tables, plan, undo_ref(taken_back), kinds)
+    remove_branch(tables, plan, undo_ref(plan.parent_id), kinds)
 
 
 # Conditions

@@ -7,7 +7,7 @@ Every question about a topic uses this store, so functions that read data import
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -44,8 +44,8 @@ _AT = 1
 _PICK = picking("file_path", "record_count", "file_size_in_bytes", "lower_bounds", "upper_bounds", "null_value_counts")
 
 
-class IcebergQuarantine(TableStore):
-    """`ports.QuarantineStore`."""
+class _QuarantineTable(TableStore):
+    """Changes of quarantines."""
 
     kinds = (QUARANTINE,)
 
@@ -57,6 +57,86 @@ class IcebergQuarantine(TableStore):
             return self._tables.load(name, kind=QUARANTINE)
         except UnknownTopic:
             return None
+
+    def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
+        base_id = plan.requirements.snapshot_id
+        assert base_id is not None, "rows that leave or return have a table"
+        with engine_failures():
+            engine, table = self._required(plan)
+
+            def work() -> Callable[[str], object]:
+                update = self._staging(engine, table, plan, base_id).set(STAGED_PLAN_ID, plan.plan_id)
+                return lambda branch: commit_to(table, branch, update, what=f"staging plan {plan.plan_id}")
+
+            staged = change.stage(engine, table, plan, base_id, work, kind=QUARANTINE)
+            found = int(staged.snapshotId())
+        self._steps("after_stage")
+        return Staged(plan_id=plan.plan_id, branch=branch_of(plan.plan_id), snapshot_id=found)
+
+    def _staging(self, engine: Engine, table: Java, plan: Plan, base_id: int, /) -> Java:
+        """Return the update that stages the plan."""
+        raise NotImplementedError
+
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
+        plan, base_id = verdict.plan, verdict.plan.requirements.snapshot_id
+        done = self.published(plan)
+        if done is not None:
+            return done
+        assert base_id is not None, "rows that leave or return have a table"
+        with engine_failures():
+            engine, table = self._required(plan)
+            return self._commit(engine, table, verdict, given, partial(self._update, engine, table, verdict, base_id), kind=QUARANTINE)
+
+    def _update(self, engine: Engine, table: Java, verdict: Verdict, base_id: int, /) -> Update:
+        raise NotImplementedError
+
+    def _required(self, plan: Plan) -> tuple[Engine, Java]:
+        """Raises PlanConflict where the quarantine is another table, or its history has lost the plan's snapshot."""
+        engine = self._engine()
+        table = change.load_side_table(engine, plan, QUARANTINE)
+        if str(table.uuid()) != plan.requirements.table_uuid:
+            raise PlanConflict(plan.plan_id, "the quarantine is another table now")
+        if all(ancestor.snapshot_id != plan.requirements.snapshot_id for ancestor in main_ancestors(table)):
+            raise PlanConflict(plan.plan_id, f"snapshot {plan.requirements.snapshot_id} is no longer in the quarantine's history")
+        return engine, table
+
+    def _compared(self, plan: Plan, staged: Staged) -> _Compared:
+        before_id = plan.requirements.snapshot_id
+        if before_id is None:
+            return _Compared(None, {}, {})
+        table = self._tables.load(plan.topic, kind=QUARANTINE)
+        return _Compared(table, _at(table, before_id, plan), _at(table, staged.snapshot_id, plan))
+
+
+class _Compared:
+    """The files of a quarantine before and after a stage. Names prove that other files are unchanged: no writer ever changes a file."""
+
+    def __init__(self, table: Table | None, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+        self._table, self._prefix = table, "" if table is None else location_prefix(table.location())
+        self.gone, self.new = before.keys() - after.keys(), after.keys() - before.keys()
+        self.changed = {name for name in before.keys() & after.keys() if before[name] != after[name]}
+        self.figures = {"rows_in": sum(before.values()), "rows_kept": sum(after.values())}
+
+    def read(self, names: Iterable[str]) -> Iterator[tuple[Table, str, str]]:
+        """Yield the table, and the name and path of each file, in order."""
+        for name in sorted(names):
+            assert self._table is not None, "a quarantine with files has a table"
+            yield self._table, name, absolute(self._prefix, name)
+
+
+def _frames(compared: _Compared, plan: Plan, others: Set[str], figures: Mapping[str, int]) -> Mapping[str, object]:
+    import pyarrow as pa
+
+    from message_lifecycle.stores.iceberg.evidence_files import longs
+
+    return {
+        "difference": pa.table({"name": pa.array(sorted(others | compared.changed), pa.string())}),
+        "figures": longs([{**compared.figures, "asks": len(plan.asks), **figures}]),
+    }
+
+
+class IcebergQuarantine(_QuarantineTable):
+    """`ports.QuarantineStore`: reads quarantines and removes files."""
 
     def quarantine(self, name: TopicName) -> QuarantineState | None:
         table = self._of(name)
@@ -98,6 +178,49 @@ class IcebergQuarantine(TableStore):
                 plan.plan_id, f"a file of the quarantine's history is not there any more: {lost.filename or lost}"
             ) from lost
 
+    def find_unapplied(self, plan: Plan) -> Sequence[str]:
+        state, named = self.quarantine(plan.topic), set(plan.selection.files)
+        there = set() if state is None else named & {file.name for file in state.files}
+        return [f"the quarantine still has {len(there)} of the {len(named)} files that went"] if there else []
+
+    def _staging(self, engine: Engine, table: Java, plan: Plan, base_id: int) -> Java:
+        return _going(engine, table, plan, base_id)(table)
+
+    def _update(self, engine: Engine, table: Java, verdict: Verdict, base_id: int) -> Update:
+        going = _going(engine, table, verdict.plan, base_id)
+        return Update(
+            update=lambda on: going(on).validateFromSnapshot(base_id).validateNoConflictingDeletes(),
+            condition=appends_pass(verdict.plan.plan_id, base_id),
+            since=base_id,
+        )
+
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
+        """Read with PyIceberg what Java staged: the times of removed files, not their bounds."""
+        import pyarrow as pa
+
+        from message_lifecycle.stores.iceberg.evidence_files import schema
+
+        compared, named = self._compared(plan, staged), set(plan.selection.files)
+        early, going, replayed, removed = {file.file for file in files_before_their_age(plan, policy)}, [], [], 0
+        for table, name, path in compared.read(compared.gone):
+            count, newest = _times(table, path)
+            removed += count
+            if name in early:
+                replayed.append({"rows": count, "planned": name in named, "batch": _batch(table, path)})
+            else:
+                going.append({"rows": count, "newest_at": newest, "planned": name in named})
+        frames = {
+            "going": pa.Table.from_pylist(going, schema=schema("rows", "newest_at", planned=pa.bool_())),
+            **_frames(compared, plan, compared.new, {"rows_removed": removed}),
+        }
+        if early:
+            frames["replayed"] = pa.Table.from_pylist(replayed, schema=schema("rows", planned=pa.bool_(), batch=pa.string()))
+        return frames
+
+
+class IcebergQuarantineReturns(_QuarantineTable):
+    """Brings files back to quarantines."""
+
     def _returned(self, plan: Plan) -> int:
         table, done = self._tables.load(plan.topic, kind=QUARANTINE), self.published(plan)
         after = None if done is None else table.snapshot_by_id(done.snapshot_id)
@@ -108,102 +231,52 @@ class IcebergQuarantine(TableStore):
         return returned(plan, () if before is None else _files(table, before), _files(table, after, heeding_marks=False))
 
     def find_unapplied(self, plan: Plan) -> Sequence[str]:
-        if plan.on_quarantine.files_back:
-            found, wanted = self._returned(plan), plan.restored_rows
-            return [] if found == wanted else [f"the quarantine has {found} of the {wanted} rows that came back"]
-        state, named = self.quarantine(plan.topic), set(plan.selection.files)
-        there = set() if state is None else named & {file.name for file in state.files}
-        return [f"the quarantine still has {len(there)} of the {len(named)} files that went"] if there else []
-
-    def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
-        base_id = plan.requirements.snapshot_id
-        assert base_id is not None, "rows that leave or return have a table"
-        with engine_failures():
-            engine, table = self._required(plan)
-
-            def work() -> Callable[[str], object]:
-                if plan.on_quarantine.files_back:
-                    update = bringing_back(engine, self._tables.load(plan.topic, kind=QUARANTINE).io, table, plan)
-                else:
-                    update = _going(engine, table, plan, base_id)(table)
-                update.set(STAGED_PLAN_ID, plan.plan_id)
-                return lambda branch: commit_to(table, branch, update, what=f"staging plan {plan.plan_id}")
-
-            staged = change.stage(engine, table, plan, base_id, work, kind=QUARANTINE)
-            found = int(staged.snapshotId())
-        self._steps("after_stage")
-        return Staged(plan_id=plan.plan_id, branch=branch_of(plan.plan_id), snapshot_id=found)
-
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
-        """Read with PyIceberg what Java staged: the times of removed files (not their bounds), and every byte of returned files.
-
-        File names prove that all other files are unchanged, because no writer ever changes a file.
-        """
-        import pyarrow as pa
-
-        from message_lifecycle.stores.iceberg.evidence_files import longs, schema
-
-        before_id, back = plan.requirements.snapshot_id, bool(plan.on_quarantine.files_back)
-        table, before, after = None, dict[str, int](), dict[str, int]()
-        if back or before_id is not None:
-            table = self._tables.load(plan.topic, kind=QUARANTINE)
-            before, after = _at(table, before_id, plan), _at(table, staged.snapshot_id, plan)
-        gone, new = before.keys() - after.keys(), after.keys() - before.keys()
-        prefix = "" if table is None else location_prefix(table.location())
-        rows = {} if table is None else {name: _times(table, absolute(prefix, name)) for name in sorted(new if back else gone)}
-        others = sorted((gone if back else new) | {name for name in before.keys() & after.keys() if before[name] != after[name]})
-        early: set[str] = set()
-        rows_in, rows_kept, asks = sum(before.values()), sum(after.values()), len(plan.asks)
-        if back and table is not None:
-            columns = schema("rows", planned=pa.bool_(), same=pa.bool_())
-            found = list(looked_at(table.io, prefix, plan, ((name, count) for name, (count, _) in rows.items())))
-            figures = {"rows_in": rows_in, "rows_kept": rows_kept, "asks": asks, "rows_restored": rows_kept - rows_in}
-        else:
-            named = set(plan.selection.files)
-            early = {file.file for file in files_before_their_age(plan, policy)}
-            columns = schema("rows", "newest_at", planned=pa.bool_())
-            found = [
-                {"rows": count, "newest_at": newest, "planned": name in named}
-                for name, (count, newest) in rows.items()
-                if name not in early
-            ]
-            removed = sum(count for count, _ in rows.values())
-            figures = {"rows_in": rows_in, "rows_removed": removed, "rows_kept": rows_kept, "asks": asks}
-        replayed = {}
-        if early:
-            assert table is not None, "a plan that names files has a table"
-            went = [
-                {"rows": count, "planned": name in named, "batch": _batch(table, absolute(prefix, name))}
-                for name, (count, _) in rows.items()
-                if name in early
-            ]
-            replayed["replayed"] = pa.Table.from_pylist(went, schema=schema("rows", planned=pa.bool_(), batch=pa.string()))
-        return replayed | {
-            "back" if back else "going": pa.Table.from_pylist(found, schema=columns),
-            "difference": pa.table({"name": pa.array(others, pa.string())}),
-            "figures": longs([figures]),
-        }
+        found, wanted = self._returned(plan), plan.restored_rows
+        return [] if found == wanted else [f"the quarantine has {found} of the {wanted} rows that came back"]
 
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
-        plan, base_id = verdict.plan, verdict.plan.requirements.snapshot_id
-        done = self.published(plan)
-        if done is None:
-            assert base_id is not None, "rows that leave or return have a table"
-            with engine_failures():
-                engine, table = self._required(plan)
-                done = self._commit(engine, table, verdict, given, partial(_update, engine, table, verdict, base_id), kind=QUARANTINE)
-        forget_source(self._tables, plan, self.kinds)
+        done = super().publish(verdict, given)
+        forget_source(self._tables, verdict.plan, self.kinds)
         return done
 
-    def _required(self, plan: Plan) -> tuple[Engine, Java]:
-        """Raises PlanConflict where the quarantine is another table, or its history has lost the plan's snapshot."""
-        engine = self._engine()
-        table = change.load_side_table(engine, plan, QUARANTINE)
-        if str(table.uuid()) != plan.requirements.table_uuid:
-            raise PlanConflict(plan.plan_id, "the quarantine is another table now")
-        if all(ancestor.snapshot_id != plan.requirements.snapshot_id for ancestor in main_ancestors(table)):
-            raise PlanConflict(plan.plan_id, f"snapshot {plan.requirements.snapshot_id} is no longer in the quarantine's history")
-        return engine, table
+    def _staging(self, engine: Engine, table: Java, plan: Plan, _base_id: int) -> Java:
+        return bringing_back(engine, self._tables.load(plan.topic, kind=QUARANTINE).io, table, plan)
+
+    def _update(self, engine: Engine, table: Java, verdict: Verdict, base_id: int) -> Update:
+        """Raises PlanConflict if the staged files are gone."""
+        plan, staged_id = verdict.plan, verdict.staged.snapshot_id
+        staged = None if staged_id is None else table.snapshot(staged_id)
+        if staged is None:
+            raise PlanConflict(plan.plan_id, f"what was staged for it (snapshot {staged_id}) is gone")
+        files = StagedChange.of(engine, table, [staged]).added
+
+        def update(on: Java) -> Java:
+            append = on.newAppend()
+            for file in files:
+                append.appendFile(file)
+            return append
+
+        return Update(update=update, condition=appends_pass(plan.plan_id, base_id), tells=undo_property(plan), since=base_id)
+
+    def evidence(self, plan: Plan, staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
+        """Read with PyIceberg what Java staged: every byte of returned files."""
+        import pyarrow as pa
+
+        from message_lifecycle.stores.iceberg.data_files import copied_from, digest_of
+        from message_lifecycle.stores.iceberg.evidence_files import schema
+
+        compared, named, back = self._compared(plan, staged), dict(enumerate(plan.to_quarantine.files)), []
+        for table, name, path in compared.read(compared.new):
+            at = copied_from(name)
+            action = None if at is None else named.pop(at, None)  # each of them once
+            prefix = location_prefix(table.location())
+            same = action is not None and digest_of(table.io, path) == digest_of(table.io, absolute(prefix, action.file))
+            back.append({"rows": _times(table, path)[0], "planned": action is not None, "same": same})
+        figures = {"rows_restored": compared.figures["rows_kept"] - compared.figures["rows_in"]}
+        return {
+            "back": pa.Table.from_pylist(back, schema=schema("rows", planned=pa.bool_(), same=pa.bool_())),
+            **_frames(compared, plan, compared.gone, figures),
+        }
 
 
 def _files(table: Table, snapshot: Snapshot, *, heeding_marks: bool = True) -> Iterator[QuarantineFile]:
@@ -270,30 +343,6 @@ def _going(engine: Engine, table: Java, plan: Plan, base_id: int) -> Callable[[J
     return lambda on: on.newOverwrite().deleteFiles(going, jvm.org.apache.iceberg.util.DeleteFileSet.create())
 
 
-def _update(engine: Engine, table: Java, verdict: Verdict, base_id: int) -> Update:
-    """Return the commit's update. Raises PlanConflict if the staged files to bring back are gone."""
-    plan, staged_id = verdict.plan, verdict.staged.snapshot_id
-    if plan.on_quarantine.files_back:
-        staged = None if staged_id is None else table.snapshot(staged_id)
-        if staged is None:
-            raise PlanConflict(plan.plan_id, f"what was staged for it (snapshot {staged_id}) is gone")
-        files = StagedChange.of(engine, table, [staged]).added
-
-        def update(on: Java) -> Java:
-            append = on.newAppend()
-            for file in files:
-                append.appendFile(file)
-            return append
-
-    else:
-        going = _going(engine, table, plan, base_id)
-
-        def update(on: Java) -> Java:
-            return going(on).validateFromSnapshot(base_id).validateNoConflictingDeletes()
-
-    return Update(update=update, condition=appends_pass(plan.plan_id, base_id), tells=undo_property(plan), since=base_id)
-
-
 # Finding and bringing back the files that a plan dropped from the quarantine (DEL-7, QUA-1).
 #
 # Refused rows have no offsets. An erasure gives a file another name and keeps the times of the rows that stay. So three rules identify a
@@ -324,7 +373,7 @@ def returned(plan: Plan, before: Iterable[QuarantineFile], after: Iterable[Quara
     """Count the rows of an undo that its commit has brought. Times and row count identify a file."""
     old = {file.name for file in before}
     new = Counter(_known_by(file) for file in after if file.name not in old)
-    named = Counter((action.oldest_at, action.newest_at, action.rows) for action in plan.on_quarantine.files_back)
+    named = Counter((action.oldest_at, action.newest_at, action.rows) for action in plan.to_quarantine.files)
     return sum(min(many, new[oldest, newest, rows]) * rows for (oldest, newest, rows), many in named.items())
 
 
@@ -332,25 +381,13 @@ def bringing_back(engine: Engine, io: FileIO, table: Java, plan: Plan) -> Java:
     """The update that adds a copy of each of the plan's files. Raises UndoSourceGone."""
     from message_lifecycle.stores.iceberg.data_files import copies, originals
 
-    prefix, undone = location_prefix(str(table.location())), plan.parent or plan.plan_id
-    wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.on_quarantine.files_back)}
+    prefix, undone = location_prefix(str(table.location())), plan.parent_id
+    wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.to_quarantine.files)}
     update = table.newAppend()
-    found = originals(engine, io, table, plan.on_quarantine.source_id, wanted, undone=undone)
+    found = originals(engine, io, table, plan.to_quarantine.source_id, wanted, undone=undone)
     for _, (_, file) in copies(engine, io, table, found, undone=undone):
         update.appendFile(file)
     return update
-
-
-def looked_at(io: FileIO, prefix: str, plan: Plan, rows: Iterable[tuple[str, int]]) -> Iterator[dict[str, object]]:
-    """The frame `back` of `gates.tables`. `rows`: new files by name, and how many rows each was read to hold."""
-    from message_lifecycle.stores.iceberg.data_files import copied_from, digest_of
-
-    named = dict(enumerate(plan.on_quarantine.files_back))
-    for name, count in rows:
-        at = copied_from(name)
-        action = None if at is None else named.pop(at, None)  # each of them once
-        same = action is not None and digest_of(io, absolute(prefix, name)) == digest_of(io, absolute(prefix, action.file))
-        yield {"rows": count, "planned": action is not None, "same": same}
 
 
 def _known_by(file: QuarantineFile) -> tuple[int | None, int | None, int]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.change import Effect, Range, Returning
+from message_lifecycle.model.change import Range, Returning
 from message_lifecycle.model.errors import LogStateLost, PlanConflict, TableUnreadable, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import INT64_MAX, Instant
@@ -182,18 +182,15 @@ class IcebergReader(NamesFailures):
         told = _summary(snapshot)
         return replace(published_from_summary(plan.plan_id, snapshot.snapshot_id, told), at_once=AT_ONCE in told)
 
-    def effect(self, plan: Plan) -> Effect:
+    def removed_files(self, plan: Plan) -> Sequence[str]:
         from message_lifecycle.stores.iceberg.manifests import removed_by
-        from message_lifecycle.stores.iceberg.undo_sources import undo_effect
 
         table = self._tables.load(plan.topic)
-        if plan.on_log.source_id is not None:
-            return undo_effect(table, plan)
         snapshot = self._commit_of(table, plan.plan_id)
         if snapshot is None:
-            return Effect()
+            return ()
         _, own = of_plan(snapshot.snapshot_id, snapshot.parent_snapshot_id, _summary(snapshot))
-        return Effect(files=tuple(removed_by(table, snapshot, own)))
+        return tuple(removed_by(table, snapshot, own))
 
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:
         from message_lifecycle.stores.iceberg.undo_sources import marker_ranges

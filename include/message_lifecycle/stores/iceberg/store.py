@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.change import RemoveRows
+from message_lifecycle.model.change import RemoveRows, UndoEffect
 from message_lifecycle.model.errors import LifecycleError, PlanConflict, TableBusy, Unavailable
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
-class IcebergStore(IcebergReader, ChangeStore):
-    """Reader and store in one.
+class _LogTable(IcebergReader, ChangeStore):
+    """Changes of logs.
 
     PyIceberg reads logs here, too: it is quicker than Spark's metadata tables. Planning uses one library and publishing the other, so each
     checks the other.
@@ -83,13 +83,25 @@ class IcebergStore(IcebergReader, ChangeStore):
         self._server = server
         self._steps = steps or (lambda _: None)
 
-    def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
-        from message_lifecycle.stores.iceberg.undo import stage_undo
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
+        done = publish(self._engine(), self._publishing(verdict.plan), verdict, ledger=given.ledger())
+        with suppress(Unavailable):  # discarding the plan later removes the branch as well
+            self.discard(verdict.plan)
+        return done
 
+    def _publishing(self, plan: Plan) -> Publishing:
+        return Publishing(log=partial(self._tables.load, plan.topic), server=self._server, steps=self._steps)
+
+    def discard(self, plan: Plan) -> None:
+        remove_branch(self._tables, plan, branch_of(plan.plan_id))
+
+
+class IcebergStore(_LogTable):
+    """Reader and store in one: removes messages from logs."""
+
+    def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
         io = self._tables.load(plan.topic).io
-        engine = self._engine()
-        make = stage if plan.on_log.source_id is None else stage_undo
-        staged = make(engine, io, plan, plan.plan_id, self._server)
+        staged = stage(self._engine(), io, plan, plan.plan_id, self._server)
         self._steps("after_stage")
         return staged
 
@@ -101,34 +113,46 @@ class IcebergStore(IcebergReader, ChangeStore):
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.view_table import state_of
         from message_lifecycle.stores.iceberg.evidence import evidence
-        from message_lifecycle.stores.iceberg.undo import undo_evidence
 
-        if plan.takes_back is not None:
-            return undo_evidence(self._tables.load(plan.topic), plan, staged)
         horizons = None
         if "compacted" in plan.reasons:
             view = state_of(self._tables, plan.topic)
             horizons = {} if view is None else view.horizons
         return evidence(self._tables.load(plan.topic), plan, staged, policy, horizons)
 
+
+class IcebergLogReturns(_LogTable):
+    """Brings messages back to logs. Only an undo shares its commit with other tables: another step comes between other changes."""
+
+    def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
+        from message_lifecycle.stores.iceberg.undo import stage_undo
+
+        io = self._tables.load(plan.topic).io
+        staged = stage_undo(self._engine(), io, plan, plan.plan_id, self._server)
+        self._steps("after_stage")
+        return staged
+
+    def evidence(self, plan: Plan, staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
+        from message_lifecycle.stores.iceberg.undo import undo_evidence
+
+        return undo_evidence(self._tables.load(plan.topic), plan, staged)
+
     def prepare(self, verdict: Verdict, given: CommitContext) -> Prepared | None:
-        """Prepare an undo's commit. Other changes of the log never share a commit with other tables: another step comes between them."""
         engine = self._engine()
-        if verdict.plan.takes_back is None or not commits_at_once(engine):
-            return None
-        return ready(engine, partial(self._tables.load, verdict.plan.topic), verdict, self._server, ledger=given.ledger, steps=self._steps)
+        return ready(engine, self._publishing(verdict.plan), verdict, ledger=given.ledger) if commits_at_once(engine) else None
 
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
-        engine = self._engine()
-        log = partial(self._tables.load, verdict.plan.topic)
-        done = publish(engine, log, verdict, self._server, ledger=given.ledger(), steps=self._steps)
+        done = super().publish(verdict, given)
         forget_source(self._tables, verdict.plan)
-        with suppress(Unavailable):  # discarding the plan later removes the branch as well
-            self.discard(verdict.plan)
         return done
 
-    def discard(self, plan: Plan) -> None:
-        remove_branch(self._tables, plan, branch_of(plan.plan_id))
+    def _publishing(self, plan: Plan) -> Publishing:
+        return replace(super()._publishing(plan), change=StagedChange.restore, extra=undo_property(plan))
+
+    def effect(self, plan: Plan) -> UndoEffect:
+        from message_lifecycle.stores.iceberg.undo_sources import undo_effect
+
+        return undo_effect(self._tables.load(plan.topic), plan)
 
 
 # Staging: a plan's work on a branch made at the plan's snapshot, where no reader of main sees it (DEL-1).
@@ -209,25 +233,33 @@ class _MovedOn(LifecycleError):
     """The log has grown since the plan or since the markers were numbered, or what was staged for it is not what the branch has."""
 
 
-def publish(
-    engine: Engine,
-    log: Callable[[], Table],
-    verdict: Verdict,
-    server: Mapping[str, Value] | None,
-    *,
-    ledger: tuple[str, int],
-    steps: Steps,
-) -> Published:
-    """Make the plan's one commit on main, or report its existing commit. Raises PlanConflict, TableBusy, CommitUnknown.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publishing:
+    """How a store publishes its changes of one log.
 
-    `log`: the topic's table as PyIceberg reads it now.
+    Attributes:
+        log: Returns the topic's table as PyIceberg reads it now.
+        server: As in `_LogTable`.
+        steps: As in `_LogTable`.
+        change: Makes the staged change on what main is now.
+        extra: Properties of the commit's summary in addition to every plan's properties.
     """
+
+    log: Callable[[], Table]
+    server: Mapping[str, Value] | None
+    steps: Steps
+    change: Callable[[StagedChange, Engine, Java, int], Java] = StagedChange.update
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+def publish(engine: Engine, way: Publishing, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+    """Make the plan's one commit on main, or report its existing commit. Raises PlanConflict, TableBusy, CommitUnknown."""
     plan, plan_id = verdict.plan, verdict.plan.plan_id
     table = engine.table(plan.topic)
     done = find(table, plan_id, since=plan.requirements.snapshot_id)
     if done is not None:
         return published_from_summary(plan_id, done.snapshot_id, done.summary)
-    commit, staged = _begun(engine, table, log, verdict, server, ledger=ledger, steps=steps)
+    commit, staged = _begun(engine, table, way, verdict, ledger=ledger)
 
     def attempt() -> None:
         if verdict.staged.markers is not None and verdict.staged.markers.count:
@@ -240,47 +272,30 @@ def publish(
         commit.commit_rebased(StagedChange.of(engine, table, staged))
 
     try:
-        found = commit_once(table, plan_id, attempt, steps=steps, since=commit.base_id)
+        found = commit_once(table, plan_id, attempt, steps=way.steps, since=commit.base_id)
     finally:
         engine.forget(plan.topic)  # also if the result of the commit is unknown
     return published_from_summary(plan_id, found.snapshot_id, found.summary)
 
 
-def ready(
-    engine: Engine,
-    log: Callable[[], Table],
-    verdict: Verdict,
-    server: Mapping[str, Value] | None,
-    *,
-    ledger: Callable[[], tuple[str, int]],
-    steps: Steps,
-) -> Ready | None:
+def ready(engine: Engine, way: Publishing, verdict: Verdict, *, ledger: Callable[[], tuple[str, int]]) -> Ready | None:
     """Prepare the commit of a plan without markers on the newest main. None: the commit already exists. Raises PlanConflict."""
     plan, table = verdict.plan, engine.table(verdict.plan.topic)
     if find(table, plan.plan_id, since=plan.requirements.snapshot_id) is not None:
         return None
-    commit, staged = _begun(engine, table, log, verdict, server, ledger=ledger(), steps=steps)
+    commit, staged = _begun(engine, table, way, verdict, ledger=ledger())
     return commit.ready(StagedChange.of(engine, table, staged))
 
 
-def _begun(
-    engine: Engine,
-    table: Java,
-    log: Callable[[], Table],
-    verdict: Verdict,
-    server: Mapping[str, Value] | None,
-    *,
-    ledger: tuple[str, int],
-    steps: Steps,
-) -> tuple[_Commit, list[Java]]:
+def _begun(engine: Engine, table: Java, way: Publishing, verdict: Verdict, *, ledger: tuple[str, int]) -> tuple[_Commit, list[Java]]:
     """Return the parts that all attempts share, and the staged snapshots, newest first. Raises PlanConflict."""
     plan, staged_id, base_id = verdict.plan, verdict.staged.snapshot_id, verdict.plan.requirements.snapshot_id
-    fence.check(plan, plan.plan_id, table, server)
+    fence.check(plan, plan.plan_id, table, way.server)
     staged = None if staged_id is None else table.snapshot(staged_id)
     if staged is None or base_id is None or staged_id == base_id:
         raise PlanConflict(plan.plan_id, f"nothing is staged for it (snapshot {staged_id})")
-    told = {**properties(verdict, ledger), **undo_property(plan)}
-    commit = _Commit(engine=engine, table=table, log=log, verdict=verdict, server=server, base_id=base_id, properties=told, steps=steps)
+    told = {**properties(verdict, ledger), **way.extra}
+    commit = _Commit(engine=engine, table=table, way=way, verdict=verdict, base_id=base_id, properties=told)
     return commit, staged_chain(table, staged, base_id, plan.plan_id)
 
 
@@ -290,12 +305,10 @@ class _Commit:
 
     engine: Engine
     table: Java
-    log: Callable[[], Table]
+    way: Publishing
     verdict: Verdict
-    server: Mapping[str, Value] | None
     base_id: int
     properties: Mapping[str, str]
-    steps: Steps
 
     @property
     def _what(self) -> str:
@@ -312,7 +325,7 @@ class _Commit:
         told = {STAGED_AS: f"{self.base_id} {staged_id}", REMOVED: str(removed_rows(entries(staged.summary())))}
 
         def change(base: Java, builder: Java) -> None:
-            fence.check(plan, plan_id, base, self.server)
+            fence.check(plan, plan_id, base, self.way.server)
             if int(base.currentSnapshot().snapshotId()) != self.base_id:
                 raise _MovedOn
             state = seal_state(Walk(self.table, base).log_state(), plan)
@@ -322,7 +335,7 @@ class _Commit:
                 raise _MovedOn  # another engine has ended the branch, or added to it
             builder.setBranchSnapshot(head, "main").removeRef(branch_of(plan_id))
             set_properties(base, builder, next_witness(Ancestor(head), entries(base.properties())))
-            self.steps("inside_commit")
+            self.way.steps("inside_commit")
 
         commit_metadata_change(self.table.operations(), change, what=self._what)
 
@@ -340,16 +353,14 @@ class _Commit:
             plan_id=self.verdict.plan.plan_id,
             judge=self._judge,
             make=self._made_again(change),
-            steps=self.steps,
+            steps=self.way.steps,
             of="commit",
             since=self.base_id,
         )
 
     def _made_again(self, change: StagedChange) -> Make:
-        made = change.update if self.verdict.plan.on_log.source_id is None else change.restore
-
         def make(on: Java, walk: Walk) -> Iterator[Java]:
-            yield self._with(made(self.engine, on, self.base_id), self._state(walk))
+            yield self._with(self.way.change(change, self.engine, on, self.base_id), self._state(walk))
 
         return make
 
@@ -367,7 +378,7 @@ class _Commit:
         self.table.refresh()
         check_only_appends(main_ancestors(self.table), self.verdict.staged.plan_id, self.base_id)
         head_id = int(self.table.currentSnapshot().snapshotId())
-        markers = MarkersNow.read(self.engine, self.table, self.log(), self.verdict, change, base_id=self.base_id, head_id=head_id)
+        markers = MarkersNow.read(self.engine, self.table, self.way.log(), self.verdict, change, base_id=self.base_id, head_id=head_id)
 
         def judge(walk: Walk) -> None:
             self._judge(walk)
@@ -398,7 +409,7 @@ class _Commit:
         return update
 
     def _judge(self, walk: Walk) -> None:
-        self.steps("inside_commit")
+        self.way.steps("inside_commit")
         check_only_appends(walk(), self.verdict.staged.plan_id, self.base_id)
 
     def _state(self, walk: Walk) -> dict[str, str]:

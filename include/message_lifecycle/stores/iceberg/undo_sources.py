@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from message_lifecycle.model.change import Effect, Range, RemoveRows, RestoreRows, Returning
+from message_lifecycle.model.change import Range, RemoveRows, RestoreRows, Returning, UndoEffect
 from message_lifecycle.model.errors import undo_source_gone
 from message_lifecycle.model.message import Place, ranges_text
 from message_lifecycle.model.outcome import Staged
@@ -69,25 +69,25 @@ def find_returning_messages(
     return Returning(source_id=source.snapshot_id, rows=tuple(rows), markers=tuple(_markers(live, own)), present=present)
 
 
-def undo_effect(table: Table, plan: Plan) -> Effect:
-    """See `ports.HistoryReader`."""
+def undo_effect(table: Table, plan: Plan) -> UndoEffect:
+    """See `ports.LogReturns.effect`."""
     now = table.current_snapshot()
     if now is None:
-        return Effect()
-    touched: tuple[RestoreRows | RemoveRows, ...] = (*plan.on_log.back, *plan.on_log.mark)
+        return UndoEffect()
+    touched: tuple[RestoreRows | RemoveRows, ...] = (*plan.to_log.back, *plan.to_log.mark)
     places = {(action.partition, action.base_offset) for action in touched}
     live = Live(table, now, (file for file in files_of(table, now) if (file.partition, file.segment) in places))
     rows, twice = 0, 0
-    for action in plan.on_log.back:
+    for action in plan.to_log.back:
         there = live.alive((action.partition, action.base_offset), action.first_offset, action.last_offset)
         named = there[is_named(there, action.offsets)]
         rows += len(np.unique(named))
         twice += len(named) - len(np.unique(named))
     left = 0
-    for mark in plan.on_log.mark:
+    for mark in plan.to_log.mark:
         there = live.alive((mark.partition, mark.base_offset), mark.first_offset, mark.last_offset)
         left += int(is_named(there, mark.offsets).sum())
-    return Effect(rows=rows, twice=twice, markers=left)
+    return UndoEffect(rows=rows, twice=twice, markers=left)
 
 
 def marker_ranges(table: Table, plan_id: str) -> tuple[Range, ...]:
@@ -180,7 +180,7 @@ def has_lost(table: Table, plan: Plan, base_id: int | None) -> bool:
 
     A restored older catalog and another engine's rollback both have this effect.
     """
-    goes_back = any(one.snapshot_id == base_id or _property(one, PLAN_ID) == (plan.takes_back or plan.plan_id) for one in ancestors(table))
+    goes_back = any(one.snapshot_id == base_id or _property(one, PLAN_ID) == (plan.parent or plan.plan_id) for one in ancestors(table))
     return goes_back and not has_committed(table, plan.plan_id)
 
 

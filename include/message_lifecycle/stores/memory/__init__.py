@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from uuid import uuid4
 
-from message_lifecycle.model.change import Effect, Range, Returning
+from message_lifecycle.model.change import Range, Returning, UndoEffect
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import UnknownTopic, invalid_append, topic_exists
 from message_lifecycle.model.facts import ActiveSegment, CopyState, LogState
@@ -34,6 +34,7 @@ from message_lifecycle.stores.memory.tables import (
     Version,
     append,
     apply,
+    bring_back,
     difference,
     in_order,
     seal,
@@ -150,12 +151,9 @@ class MemoryStore(ChangeStore):
     def is_lost(self, plan: Plan) -> bool:
         return self.of(plan.topic).main.has_lost(plan, plan.requirements.snapshot_id)
 
-    def effect(self, plan: Plan) -> Effect:
-        log = self.of(plan.topic).log
-        if plan.on_log.source_id is not None:
-            return rows.undo_effect(log.head, plan)
-        found = log.commit_of(plan.plan_id)
-        return Effect() if found is None else Effect(files=found.files)
+    def removed_files(self, plan: Plan) -> Sequence[str]:
+        found = self.of(plan.topic).log.commit_of(plan.plan_id)
+        return () if found is None else found.files
 
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:
         log = self.of(name).log
@@ -260,9 +258,6 @@ class MemoryStore(ChangeStore):
             if made is None
             else _with_markers(made.version, made.markers, policy, latest_allowed_time=policy.latest_allowed_time(plan.as_of))
         )
-        if plan.takes_back is not None:
-            source = None if plan.on_log.source_id is None else table.at(plan.on_log.source_id)
-            return rows.log_evidence(before, after, source, plan, tuple(self.marker_offsets(plan.topic, plan.parent or "")))
         return evidence_of(before, after, plan, policy, staged, owed(table, plan.on_log.sweep), tables.view.head.horizons)
 
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
@@ -279,8 +274,7 @@ class MemoryStore(ChangeStore):
         arrived = {message.key for message in came.values() if not is_marker(message.headers)}
         kept = tuple(marker for marker in made.markers if marker.key not in arrived)
         version = _apply_plan(table, table.snapshot_id, plan, verdict.staged)
-        judged, goes = difference(base, made.version.messages).gone, difference(table.head.messages, version.messages).gone
-        assert judged.keys() == goes.keys(), "what goes is what the gate has seen go"
+        _require_judged(table, plan, version)
         tables.touch(given.ledger())
         done = Published(
             plan_id=plan.plan_id,
@@ -288,7 +282,6 @@ class MemoryStore(ChangeStore):
             removed=verdict.staged.removed(plan),
             markers=len(kept),
             cancelled_markers=len(made.markers) - len(kept),
-            restored=plan.restored_rows,
         )
         policy = Policy.from_values(plan.policy)
         marked = _with_markers(version, kept, policy, latest_allowed_time=policy.latest_allowed_time(plan.as_of))
@@ -299,11 +292,66 @@ class MemoryStore(ChangeStore):
             self.of(plan.topic).log.staged.pop(plan.plan_id, None)
 
 
+class MemoryLogReturns(ChangeStore):
+    """`ports.LogReturns`: brings messages back to a `MemoryStore`."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def stage(self, plan: Plan, _given: CommitContext = NO_CONTEXT) -> Staged:
+        table, base_id = self._store.of(plan.topic).log, plan.requirements.snapshot_id
+        table.require(plan)
+        assert base_id is not None
+        table.staged.setdefault(plan.plan_id, StagedVersion(version=bring_back(table.at(base_id), plan.to_log, _source(table, plan))))
+        return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=-base_id)
+
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
+        table = self._store.of(plan.topic).log
+        before, made = table.at(plan.requirements.snapshot_id), table.staged.get(plan.plan_id)
+        own = tuple(self._store.marker_offsets(plan.topic, plan.parent_id))
+        return rows.log_evidence(before, before if made is None else made.version, _source(table, plan), plan, own)
+
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
+        plan = verdict.plan
+        tables, table = self._store.of(plan.topic), self._store.of(plan.topic).log
+        done = table.published(plan.plan_id)
+        if done is not None:
+            return done
+        table.require(plan)
+        table.refuse_removals(plan)
+        version = bring_back(table.head, plan.to_log, _source(table, plan))
+        _require_judged(table, plan, version)
+        tables.touch(given.ledger())
+        removed, restored = verdict.staged.removed(plan), plan.restored_rows
+        return table.publish(version, Published(plan_id=plan.plan_id, snapshot_id=table.next_id, removed=removed, restored=restored))
+
+    def published(self, plan: Plan) -> Published | None:
+        return self._store.published(plan)
+
+    def is_lost(self, plan: Plan) -> bool:
+        return self._store.is_lost(plan)
+
+    def discard(self, plan: Plan) -> None:
+        self._store.discard(plan)
+
+    def effect(self, plan: Plan) -> UndoEffect:
+        return rows.undo_effect(self._store.of(plan.topic).log.head, plan)
+
+
+def _source(table: Table[Version], plan: Plan) -> Version:
+    return table.at(plan.to_log.source_id)
+
+
 def _apply_plan(table: Table[Version], snapshot_id: int | None, plan: Plan, staged: Staged | None = None) -> Version:
     """Return the version after the plan's change, without the older markers that the stage replaces."""
     older = () if staged is None else staged.superseded
-    source = None if plan.on_log.source_id is None else table.at(plan.on_log.source_id)
-    return apply(table.at(snapshot_id), replace(plan.on_log, mark=(*plan.on_log.mark, *older)), source)
+    return apply(table.at(snapshot_id), replace(plan.on_log, mark=(*plan.on_log.mark, *older)))
+
+
+def _require_judged(table: Table[Version], plan: Plan, version: Version) -> None:
+    judged = difference(table.at(plan.requirements.snapshot_id).messages, table.staged_by(plan).version.messages).gone
+    goes = difference(table.head.messages, version.messages).gone
+    assert judged.keys() == goes.keys(), "what goes is what the gate has seen go"
 
 
 def _with_markers(version: Version, markers: Iterable[Marker], policy: Policy, *, latest_allowed_time: Instant) -> Version:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from message_lifecycle.folds import Fold, find_fold_difference, fold_document, fold_of
-from message_lifecycle.model.change import CommitChanges, CommitSnapshots, DocumentsBefore, SnapshotDocument
+from message_lifecycle.model.change import CommitSnapshots, DocumentsBefore, ReturnChanges, ReturnSnapshots, SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot, StagedDocuments
 from message_lifecycle.model.errors import PlanConflict, not_a_document_topic
 from message_lifecycle.model.instants import Instant
@@ -131,22 +131,28 @@ class _Look:
         return wrong + max(0, len(raised) - 1) + len(stored) - len(set(stored))
 
 
-def apply_to_changes(changes: Changes, purges: CommitSnapshots, back: CommitChanges, source: Changes) -> Changes:
-    """Return the changes after a plan's commit. `purges` removes covered changes, and `back` restores changes from the `source`."""
+def purge(changes: Changes, change: CommitSnapshots) -> Changes:
+    """Return the changes after a purge, without the covered changes."""
     after = dict(changes)
-    for action in purges.documents:
+    for action in change.documents:
         gone = range(action.purge_from, action.purge_before)
         if gone:
             after[action.document] = tuple(change for change in after.get(action.document, ()) if change.server_seq not in gone)
-    for one in back.documents_back:
+    return after
+
+
+def bring_changes_back(changes: Changes, change: ReturnChanges, source: Changes) -> Changes:
+    """Return the changes after an undo. `source`: holds the returning changes."""
+    after = dict(changes)
+    for one in change.documents:
         came = range(one.changes_from, one.changes_before)
         again = (change for change in source.get(one.document, ()) if change.server_seq in came)
         after[one.document] = (*again, *after.get(one.document, ()))
     return after
 
 
-def apply_to_snapshots(snapshots: Snapshots, change: CommitSnapshots, states: Mapping[str, bytes | None], source: Snapshots) -> Snapshots:
-    """Return the snapshots after a plan's change. `states`: the folds, by document. `source`: holds the returning snapshots."""
+def add_snapshots(snapshots: Snapshots, change: CommitSnapshots, states: Mapping[str, bytes | None]) -> Snapshots:
+    """Return the snapshots after a plan's change. `states`: the folds, by document."""
     after = dict(snapshots)
     for action in change.documents:
         rows = after.get(action.document, ())
@@ -157,7 +163,13 @@ def apply_to_snapshots(snapshots: Snapshots, change: CommitSnapshots, states: Ma
             # A raised epoch without a snapshot is a row, too.
             kept += (SnapshotRow(server_seq=max(states_of(rows), default=0), epoch=action.epoch, state=None),)
         after[action.document] = kept
-    for one in change.documents_back:
+    return after
+
+
+def bring_snapshots_back(snapshots: Snapshots, change: ReturnSnapshots, source: Snapshots) -> Snapshots:
+    """Return the snapshots after an undo. `source`: holds the returning snapshots."""
+    after = dict(snapshots)
+    for one in change.documents:
         again = (row for row in source.get(one.document, ()) if row.server_seq in one.snapshots and row.state is not None)
         after[one.document] = (*again, *after.get(one.document, ()))
     return after
@@ -245,38 +257,32 @@ class MemoryDocuments:
             tables.touch(ledger)
 
     def stage(self, plan: Plan) -> Staged:
-        tables = self._required(plan)
+        tables = self.required(plan)
         if plan.plan_id not in tables.changes.staged:
             _stage(plan, tables)
-        blocked = tables.snapshots.staged[plan.plan_id].blocked
-        actions = _unblocked(plan, blocked).documents
+        made = tables.snapshots.staged[plan.plan_id]
+        actions = _unblocked(plan, made.blocked).documents
         purged = sum(action.purged for action in actions)
-        made = tables.snapshots.staged[plan.plan_id].version
         staged = StagedDocuments(
-            snapshots_id=tables.snapshots.next_id if actions or plan.restored_snapshots else None,
-            changes_id=tables.changes.next_id if purged or plan.restored_rows else None,
-            made=sum(action.snapshot is not None for action in actions) + plan.restored_snapshots,
+            snapshots_id=tables.snapshots.next_id if actions else None,
+            changes_id=tables.changes.next_id if purged else None,
+            made=sum(action.snapshot is not None for action in actions),
             dropped=sum(len(action.dropped) for action in actions),
             purged=purged,
-            blocked=blocked,
-            state_bytes=sum(len(row.state or b"") for action in actions for row in made[action.document][-1:]),
+            blocked=made.blocked,
+            state_bytes=sum(len(row.state or b"") for action in actions for row in made.version[action.document][-1:]),
         )
         snapshot_id = staged.snapshots_id if staged.changes_id is None else staged.changes_id
         return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=snapshot_id, documents=staged)
 
     def evidence(self, plan: Plan) -> Mapping[str, object]:
-        tables = self._required(plan)
-        changes, snapshots = _before(plan, tables)
-        after, made = tables.changes.staged.get(plan.plan_id), tables.snapshots.staged.get(plan.plan_id)
-        left, kept = changes if after is None else after.version, snapshots if made is None else made.version
-        if plan.takes_back is not None:
-            then = tables.changes.at(plan.on_changes.source_id), tables.snapshots.at(plan.on_snapshots.source_id)
-            return rows.documents_evidence(plan, (changes, left, then[0]), (snapshots, kept, then[1]))
+        tables = self.required(plan)
+        made = tables.snapshots.staged.get(plan.plan_id)
         blocked = set[str]() if made is None else {document for document, _ in made.blocked}
-        return documents_evidence(plan, _fold(plan), before=(changes, snapshots), after=(left, kept), blocked=blocked)
+        return documents_evidence(plan, _fold(plan), before=_before(plan, tables), after=_after(plan, tables), blocked=blocked)
 
     def publish_snapshots(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
-        plan, tables = verdict.plan, self._required(verdict.plan)
+        plan, tables = verdict.plan, self.required(verdict.plan)
         done = tables.snapshots.published(plan.plan_id)
         if done is not None:
             return done
@@ -291,7 +297,7 @@ class MemoryDocuments:
         return tables.snapshots.publish(made.version, done, half=purges)
 
     def purge(self, verdict: Verdict, *, ledger: tuple[str, int], behind: Callable[[], Collection[str]]) -> Published:
-        plan, tables = verdict.plan, self._required(verdict.plan)
+        plan, tables = verdict.plan, self.required(verdict.plan)
         done = self.published(plan.topic, plan.plan_id)  # even if nothing is purged
         if done is not None:
             return done
@@ -302,25 +308,16 @@ class MemoryDocuments:
             raise PlanConflict(plan.plan_id, "other snapshots of its documents were published since")
         if found := behind():
             raise PlanConflict(plan.plan_id, needs_more(sorted(found)))
-        return self._publish_changes(plan, tables, ledger)
-
-    def return_changes(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
-        plan, tables = verdict.plan, self._required(verdict.plan)
-        return tables.changes.published(plan.plan_id) or self._publish_changes(plan, tables, ledger)
-
-    @staticmethod
-    def _publish_changes(plan: Plan, tables: TopicTables, ledger: tuple[str, int]) -> Published:
-        """Apply the plan's change to the newest version of the changes. Later changes are in it and stay (DEL-4)."""
+        # Later changes are in the newest version and stay (DEL-4).
         table, change = tables.changes, _unblocked(plan, tables.snapshots.staged_by(plan).blocked)
         table.refuse_removals(plan)
-        after = apply_to_changes(table.head, change, plan.on_changes, table.at(plan.on_changes.source_id))
+        after = purge(table.head, change)
         removed = Counter[str]()
         for action in change.documents:
             removed[str(action.reason)] += len(table.head.get(action.document, ())) - len(after.get(action.document, ()))
         tables.touch(ledger)
         counts = tuple(sorted((reason, rows) for reason, rows in removed.items() if rows))
-        done = Published(plan_id=plan.plan_id, snapshot_id=table.next_id, removed=counts, restored=plan.restored_rows)
-        return table.publish(after, done)
+        return table.publish(after, Published(plan_id=plan.plan_id, snapshot_id=table.next_id, removed=counts))
 
     def discard(self, plan: Plan) -> None:
         if plan.topic not in self._store.tables:
@@ -329,7 +326,7 @@ class MemoryDocuments:
         tables.changes.staged.pop(plan.plan_id, None)
         tables.snapshots.staged.pop(plan.plan_id, None)
 
-    def _required(self, plan: Plan) -> TopicTables:
+    def required(self, plan: Plan) -> TopicTables:
         """Raises PlanConflict."""
         tables, wanted = self.of(plan.topic), plan.snapshots
         assert wanted is not None, "a plan of documents says what snapshots it builds on"
@@ -339,7 +336,7 @@ class MemoryDocuments:
 
 
 class _OfDocuments(ChangeStore):
-    """Stages of both tables together."""
+    """The common part of the stores."""
 
     def __init__(self, documents: MemoryDocuments) -> None:
         self._documents = documents
@@ -351,11 +348,8 @@ class _OfDocuments(ChangeStore):
         self._documents.discard(plan)
 
 
-class MemorySnapshots(_OfDocuments):
-    """New snapshots and raised epochs come and old snapshots leave, or an undo restores old snapshots. The evidence is of both tables."""
-
-    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
-        return self._documents.evidence(plan)
+class _OfSnapshots(_OfDocuments):
+    """Commits to the table of snapshots."""
 
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         return self._documents.publish_snapshots(verdict, ledger=given.ledger())
@@ -367,26 +361,84 @@ class MemorySnapshots(_OfDocuments):
         return plan.snapshots is not None and self._documents.of(plan.topic).snapshots.has_lost(plan, plan.snapshots.snapshot_id)
 
 
-class MemoryChanges(_OfDocuments):
-    """Changes leave after the snapshots that cover them are published, or an undo restores changes."""
+class MemorySnapshots(_OfSnapshots):
+    """New snapshots and raised epochs come and old snapshots leave. The evidence is of both tables."""
 
-    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
-        if verdict.plan.on_snapshots.documents:
-            return self._documents.purge(verdict, ledger=given.ledger(), behind=given.behind)
-        return self._documents.return_changes(verdict, ledger=given.ledger())
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
+        return self._documents.evidence(plan)
+
+
+class MemorySnapshotReturns(_OfSnapshots):
+    """Snapshots return. The evidence is of both tables."""
+
+    def stage(self, plan: Plan, given: CommitContext = NO_CONTEXT) -> Staged:
+        table, change = self._documents.required(plan).snapshots, plan.to_snapshots
+        assert plan.snapshots is not None
+        version = bring_snapshots_back(table.at(plan.snapshots.snapshot_id), change, table.at(change.source_id))
+        table.staged.setdefault(plan.plan_id, StagedVersion(version=version))
+        documents = replace(given.staged_documents, snapshots_id=table.next_id, made=plan.restored_snapshots)
+        return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=table.next_id, documents=documents)
+
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
+        tables = self._documents.required(plan)
+        (changes, snapshots), (left, kept) = _before(plan, tables), _after(plan, tables)
+        then = tables.changes.at(plan.to_changes.source_id), tables.snapshots.at(plan.to_snapshots.source_id)
+        return rows.documents_evidence(plan, (changes, left, then[0]), (snapshots, kept, then[1]))
+
+
+class _OfChanges(_OfDocuments):
+    """Commits to the table of changes."""
 
     def published(self, plan: Plan) -> Published | None:
-        if plan.on_snapshots.documents:
-            return self._documents.published(plan.topic, plan.plan_id)
         return self._documents.of(plan.topic).changes.published(plan.plan_id)
 
     def is_lost(self, plan: Plan) -> bool:
         return self._documents.of(plan.topic).changes.has_lost(plan, plan.requirements.snapshot_id)
 
 
+class MemoryChanges(_OfChanges):
+    """Changes leave after the snapshots that cover them are published."""
+
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
+        return self._documents.purge(verdict, ledger=given.ledger(), behind=given.behind)
+
+    def published(self, plan: Plan) -> Published | None:
+        return self._documents.published(plan.topic, plan.plan_id)
+
+
+class MemoryChangeReturns(_OfChanges):
+    """Changes return."""
+
+    def stage(self, plan: Plan, given: CommitContext = NO_CONTEXT) -> Staged:
+        table, change = self._documents.required(plan).changes, plan.to_changes
+        version = bring_changes_back(table.at(plan.requirements.snapshot_id), change, table.at(change.source_id))
+        table.staged.setdefault(plan.plan_id, StagedVersion(version=version))
+        documents = replace(given.staged_documents, changes_id=table.next_id)
+        return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=table.next_id, documents=documents)
+
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
+        plan, tables = verdict.plan, self._documents.required(verdict.plan)
+        table = tables.changes
+        done = table.published(plan.plan_id)
+        if done is not None:
+            return done
+        table.staged_by(plan)
+        table.refuse_removals(plan)
+        tables.touch(given.ledger())
+        done = Published(plan_id=plan.plan_id, snapshot_id=table.next_id, removed=(), restored=plan.restored_rows)
+        return table.publish(bring_changes_back(table.head, plan.to_changes, table.at(plan.to_changes.source_id)), done)
+
+
 def _before(plan: Plan, tables: TopicTables) -> tuple[Changes, Snapshots]:
     assert plan.snapshots is not None
     return tables.changes.at(plan.requirements.snapshot_id), tables.snapshots.at(plan.snapshots.snapshot_id)
+
+
+def _after(plan: Plan, tables: TopicTables) -> tuple[Changes, Snapshots]:
+    """Return the staged tables. A table without a stage stays as it was."""
+    changes, snapshots = _before(plan, tables)
+    left, kept = tables.changes.staged.get(plan.plan_id), tables.snapshots.staged.get(plan.plan_id)
+    return changes if left is None else left.version, snapshots if kept is None else kept.version
 
 
 def _stage(plan: Plan, tables: TopicTables) -> None:
@@ -403,10 +455,8 @@ def _stage(plan: Plan, tables: TopicTables) -> None:
             blocked.append((action.document, folded.blocked))
         states[action.document] = folded.state
     change = _unblocked(plan, blocked)
-    left = apply_to_changes(changes, change, plan.on_changes, tables.changes.at(plan.on_changes.source_id))
-    kept = apply_to_snapshots(snapshots, change, states, tables.snapshots.at(plan.on_snapshots.source_id))
-    tables.changes.staged[plan.plan_id] = StagedVersion(version=left)
-    tables.snapshots.staged[plan.plan_id] = StagedVersion(version=kept, blocked=tuple(blocked))
+    tables.changes.staged[plan.plan_id] = StagedVersion(version=purge(changes, change))
+    tables.snapshots.staged[plan.plan_id] = StagedVersion(version=add_snapshots(snapshots, change, states), blocked=tuple(blocked))
 
 
 def _unblocked(plan: Plan, blocked: Sequence[tuple[str, str]]) -> CommitSnapshots:

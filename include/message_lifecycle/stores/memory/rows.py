@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TypeVar, get_args
 
-from message_lifecycle.model.change import Effect, Range, RemoveRows, RestoreRows, Returning, ReturningView, Rows, lies_in
+from message_lifecycle.model.change import Range, RemoveRows, RestoreRows, Returning, ReturningView, Rows, UndoEffect, lies_in
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
@@ -297,26 +297,26 @@ def find_returning_messages(
     return Returning(source_id=source_id, rows=rows, markers=markers, present=len(taken) - len(away))
 
 
-def undo_effect(head: Version, plan: Plan) -> Effect:
-    back, marked = (len(named_positions(actions) & head.messages.keys()) for actions in (plan.on_log.back, plan.on_log.mark))
-    return Effect(rows=back, twice=0, markers=marked)
+def undo_effect(head: Version, plan: Plan) -> UndoEffect:
+    back, marked = (len(named_positions(actions) & head.messages.keys()) for actions in (plan.to_log.back, plan.to_log.mark))
+    return UndoEffect(rows=back, twice=0, markers=marked)
 
 
-def log_evidence(before: Version, after: Version, source: Version | None, plan: Plan, own: tuple[Range, ...]) -> Mapping[str, object]:
-    """Return the frames of `undo_suite`, message by message. `source`: holds the returning messages, if any."""
-    found, named, marks = difference(before.messages, after.messages), named_positions(plan.on_log.back), named_positions(plan.on_log.mark)
+def log_evidence(before: Version, after: Version, source: Version, plan: Plan, own: tuple[Range, ...]) -> Mapping[str, object]:
+    """Return the frames of `undo_suite`, message by message. `source`: holds the returning messages."""
+    found, named, marks = difference(before.messages, after.messages), named_positions(plan.to_log.back), named_positions(plan.to_log.mark)
     restored = []
-    for action in plan.on_log.back:
+    for action in plan.to_log.back:
         wanted, of_segment = named_positions([action]), (action.partition, action.base_offset)
         restored.append(
             {
                 "rows": len(wanted & found.came.keys()),
                 "missing": len(wanted - found.came.keys()),
                 "unnamed": sum(segment_of(m) == of_segment and position not in named for position, m in found.came.items()),
-                "same": source is not None and all(found.came.get(position) == source.messages.get(position) for position in wanted),
+                "same": all(found.came.get(position) == source.messages.get(position) for position in wanted),
             }
         )
-    places = {(action.partition, action.base_offset) for action in plan.on_log.back}
+    places = {(action.partition, action.base_offset) for action in plan.to_log.back}
     elsewhere = [position for position, m in found.came.items() if segment_of(m) not in places]
     return {
         "restored": restored,
@@ -402,8 +402,8 @@ def documents_evidence(
         changes: The table of changes before, after, and in the version that still had the returning rows.
         snapshots: The same three versions of the table of snapshots.
     """
-    named = {(one.document, seq, False) for one in plan.on_changes.documents_back for seq in range(one.changes_from, one.changes_before)}
-    of_snapshots = {(one.document, seq, False) for one in plan.on_snapshots.documents_back for seq in one.snapshots}
+    named = {(one.document, seq, False) for one in plan.to_changes.documents for seq in range(one.changes_from, one.changes_before)}
+    of_snapshots = {(one.document, seq, False) for one in plan.to_snapshots.documents for seq in one.snapshots}
     before, after, _ = changes
     return {
         "documents": [

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Generic, TypeVar
 from uuid import uuid4
 
-from message_lifecycle.model.change import CommitLog, SealSegment
+from message_lifecycle.model.change import CommitLog, ReturnToLog, SealSegment
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.erasure import KeyMatch, TableKind
 from message_lifecycle.model.errors import PlanConflict, undo_source_gone
@@ -71,20 +71,25 @@ class Version:
         return after
 
 
-def apply(version: Version, change: CommitLog, source: Version | None) -> Version:
-    """Return the log after the change: exactly the named messages leave or return. `source`: holds the returning messages."""
+def apply(version: Version, change: CommitLog) -> Version:
+    """Return the log after the change: exactly the named messages leave."""
     named: dict[int, list[range]] = {}
     for partition, run in change.removed_runs():
         named.setdefault(partition, []).append(run)
     after = version.without((p, offset) for p, offset in version.messages if any(offset in run for run in named.get(p, ())))
-    for rows in change.back:
-        assert source is not None, "what comes back says where it lies"
-        for offset in offsets_of(rows.offsets):
-            after.messages[rows.partition, offset] = source.messages[rows.partition, offset]
-        _seal_as_in(source, after, (rows.partition, rows.base_offset))
     for seal in change.seal:
         _seal_unless_grown(after, seal)
     after.purged_through |= {run.partition: run.last_offset for run in change.drop if run.reason == "compacted"}
+    return after
+
+
+def bring_back(version: Version, change: ReturnToLog, source: Version) -> Version:
+    """Return the log after the undo: the named messages return, and its markers leave. `source`: holds the messages."""
+    after = version.without((rows.partition, offset) for rows in change.mark for offset in offsets_of(rows.offsets))
+    for rows in change.back:
+        for offset in offsets_of(rows.offsets):
+            after.messages[rows.partition, offset] = source.messages[rows.partition, offset]
+        _seal_as_in(source, after, (rows.partition, rows.base_offset))
     return after
 
 
@@ -315,7 +320,7 @@ class Table(Generic[State]):
     def has_lost(self, plan: Plan, base_id: int | None) -> bool:
         """Return True if the commit of a published plan has disappeared, but the plan's base, or the plan that it undoes, is still here."""
         goes_back = (base_id is not None and self.has_snapshot(base_id)) or (
-            plan.takes_back is not None and self.commit_of(plan.takes_back) is not None
+            plan.parent is not None and self.commit_of(plan.parent) is not None
         )
         return goes_back and self.commit_of(plan.plan_id) is None
 

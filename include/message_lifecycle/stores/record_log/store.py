@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import groupby
 from uuid import uuid4
 
-from message_lifecycle.model.change import Effect, Range, Returning
+from message_lifecycle.model.change import Range, Returning
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import PlanConflict, UnknownTopic, invalid_append, log_replaced, not_undoable
 from message_lifecycle.model.facts import ActiveSegment, LogState
@@ -232,9 +232,9 @@ class RecordLogStore(ChangeStore):
             return False
         return head.generation <= made_from or any(commit.generation == made_from + 1 for commit in head.commits)
 
-    def effect(self, plan: Plan) -> Effect:
+    def removed_files(self, plan: Plan) -> Sequence[str]:
         found = self._logs.open(plan.topic).head().commit_of(plan.plan_id)
-        return Effect() if found is None else Effect(files=tuple(found.files))
+        return () if found is None else tuple(found.files)
 
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:  # noqa: ARG002  # no plan makes any here (RET-6)
         return ()

@@ -193,14 +193,14 @@ def restore(view: Table, base_id: int, plan: Plan) -> list[Written]:
     now = files_by_partition(view, view.snapshot_by_id(base_id))
     back, source = [], view.snapshot_by_id(plan.to_view.source_id or 0)
     if source is None:
-        raise undo_source_gone(plan.parent or "", "the snapshot that holds what it took from the view has been expired")
+        raise undo_source_gone(plan.parent_id, "the snapshot that holds what it took from the view has been expired")
     then = files_by_partition(view, source)
     for action in plan.to_view.back:
         files = then.get(action.partition, ())
         try:
             back.append(bring_back(view, action.partition, _holding(view, files, action), now.get(action.partition, ())))
         except FileNotFoundError as lost:
-            raise undo_source_gone(plan.parent or "", f"a file of the view's history is lost: {lost.filename or lost}") from lost
+            raise undo_source_gone(plan.parent_id, f"a file of the view's history is lost: {lost.filename or lost}") from lost
     come = sum(part.rows for part in back)
     if come != plan.restored_view_rows:
         raise PlanConflict(plan.plan_id, f"{come} messages would come back to the view, the plan names {plan.restored_view_rows}")

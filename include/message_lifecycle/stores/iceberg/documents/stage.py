@@ -53,12 +53,14 @@ if TYPE_CHECKING:
 STAGED_DOCUMENTS = "lifecycle.staged-documents"
 
 
-_Parts = tuple[StagedDocuments, Sequence[Written], Sequence[Written]]
+Parts = tuple[StagedDocuments, Sequence[Written], Sequence[Written]]
 """The totals, the changes of the table of changes, and the changes of the table of snapshots."""
+Work = Callable[[Tables, Plan, int], Parts]
+"""Writes the files of a stage. Takes the snapshot of the snapshots' table that the plan builds on."""
 
 
-def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
-    """Stage a plan of documents on its branches, unless an earlier run has done so: fold documents, or restore the rows that an undo names.
+def stage(engine: Engine, tables: Tables, plan: Plan, work: Work) -> Staged:
+    """Stage a plan of documents on its branches, unless an earlier run has done so.
 
     A stage counts only after the last commit, on the branch of the snapshots. So after an error nothing is staged.
 
@@ -76,7 +78,6 @@ def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
     found = find_earlier_stage(plan, changes, snapshots)
     if found is not None:
         return found
-    work = partial(_fold_documents, engine) if plan.on_snapshots.documents else _stage_returned_rows
     told, of_changes, of_snapshots = work(tables, plan, snapshots_base)
     # Load the tables again: storage keys from the catalog may have expired.
     changes, snapshots = engine.table(plan.topic), load_side_table(engine, plan, SNAPSHOTS)
@@ -89,7 +90,8 @@ def stage(engine: Engine, tables: Tables, plan: Plan) -> Staged:
     return describe_stage(plan, replace(told, snapshots_id=snapshots_id))
 
 
-def _fold_documents(engine: Engine, tables: Tables, plan: Plan, snapshots_base: int) -> _Parts:
+def fold_documents(engine: Engine, tables: Tables, plan: Plan, snapshots_base: int) -> Parts:
+    """Fold the documents. See `Work`."""
     job = _job(tables, plan, snapshots_base)
     try:
         results = each_bucket(
@@ -177,8 +179,6 @@ def _fold(job: FoldJob, bucket: FoldBucket, resources: Resources) -> BucketFoldR
 
 def _sum_results(results: Sequence[BucketFoldResult]) -> StagedDocuments:
     return StagedDocuments(
-        snapshots_id=None,
-        changes_id=None,
         made=sum(one.made for one in results),
         dropped=sum(one.dropped for one in results),
         purged=sum(one.purged for one in results),
@@ -245,23 +245,24 @@ def parts_of(plan: Plan) -> tuple[RestoredPart, RestoredPart]:
     """Return the part of the changes and the part of the snapshots."""
     changes: dict[int, list[Going]] = {}
     snapshots: dict[int, list[Going]] = {}
-    for back in plan.on_changes.documents_back:
+    for back in plan.to_changes.documents:
         changes.setdefault(bucket_of(back.document), []).append((back.document, back.changes_from, back.changes_before))
-    for back in plan.on_snapshots.documents_back:
+    for back in plan.to_snapshots.documents:
         snapshots.setdefault(bucket_of(back.document), []).extend((back.document, seq, seq + 1) for seq in back.snapshots)
     return (
-        RestoredPart(kind="", source_id=plan.on_changes.source_id, rows=plan.restored_rows, going=changes),
-        RestoredPart(kind=SNAPSHOTS, source_id=plan.on_snapshots.source_id, rows=plan.restored_snapshots, going=snapshots),
+        RestoredPart(kind="", source_id=plan.to_changes.source_id, rows=plan.restored_rows, going=changes),
+        RestoredPart(kind=SNAPSHOTS, source_id=plan.to_snapshots.source_id, rows=plan.restored_snapshots, going=snapshots),
     )
 
 
-def _stage_returned_rows(tables: Tables, plan: Plan, snapshots_base: int) -> _Parts:
+def stage_returned_rows(tables: Tables, plan: Plan, snapshots_base: int) -> Parts:
+    """Restore the rows that an undo names. See `Work`."""
     bases = (plan.requirements.snapshot_id, snapshots_base)
     changes, snapshots = (
         _write_restored_rows(tables.load(plan.topic, kind=part.kind), base_id, part, plan)
         for part, base_id in zip(parts_of(plan), bases, strict=True)
     )
-    return StagedDocuments(snapshots_id=None, changes_id=None, made=plan.restored_snapshots, dropped=0, purged=0), changes, snapshots
+    return StagedDocuments(made=plan.restored_snapshots), changes, snapshots
 
 
 def source_files(table: Table, part: RestoredPart, plan: Plan) -> dict[int, list[DocumentFile]]:
@@ -269,7 +270,7 @@ def source_files(table: Table, part: RestoredPart, plan: Plan) -> dict[int, list
     source = None if part.source_id is None else table.snapshot_by_id(part.source_id)
     if source is None:
         if part.rows:
-            raise undo_source_gone(plan.parent or "", "the snapshot that holds what it removed has been expired")
+            raise undo_source_gone(plan.parent_id, "the snapshot that holds what it removed has been expired")
         return {}
     found: dict[int, list[DocumentFile]] = {}
     for bucket, files in group_by_bucket(files_at(table, source)).items():
@@ -281,7 +282,7 @@ def source_files(table: Table, part: RestoredPart, plan: Plan) -> dict[int, list
     lost = [path for path in wanted if not table.io.new_input(path).exists()]
     if lost:
         raise undo_source_gone(
-            plan.parent or "", f"{len(lost)} of the {len(wanted)} files that hold what it removed are lost, {lost[0]} first"
+            plan.parent_id, f"{len(lost)} of the {len(wanted)} files that hold what it removed are lost, {lost[0]} first"
         )
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
 
+    from message_lifecycle.stores.iceberg.documents.stage import Work
+
 
 class IcebergDocuments(IcebergDocumentReader):
     """Reads documents and adds changes.
@@ -73,21 +76,23 @@ class _DocumentStore(TableStore):
         there = snapshots_document(self._tables, plan.topic) is not None
         return self._tables.load(plan.topic, kind=SNAPSHOTS) if there else None
 
-    def stage(self, plan: Plan, given: CommitContext = NO_CONTEXT) -> Staged:
+    def _stage(self, plan: Plan, given: CommitContext, work: Work) -> Staged:
         from message_lifecycle.stores.iceberg.documents.stage import stage
 
         if given.staged is not None and given.staged.documents is not None:
             return given.staged
-        staged = stage(self._engine(), self._tables, plan)
+        staged = stage(self._engine(), self._tables, plan, work)
         self._steps("after_stage")
         return staged
 
+    def _stage_return(self, plan: Plan, given: CommitContext) -> Staged:
+        from message_lifecycle.stores.iceberg.documents.stage import stage_returned_rows
 
-class IcebergSnapshots(_DocumentStore):
-    """Commits to the table of snapshots: adds snapshots and raises epochs, removes old snapshots, or restores them.
+        return self._stage(plan, given, stage_returned_rows)
 
-    Changes are a separate commit. The evidence is of both tables.
-    """
+
+class _SnapshotsTable(_DocumentStore):
+    """Commits to the table of snapshots. Changes are a separate commit. The evidence is of both tables."""
 
     def _table(self, plan: Plan) -> Table | None:
         return self._of_snapshots(plan)
@@ -100,89 +105,132 @@ class IcebergSnapshots(_DocumentStore):
 
     def _prepared(self, engine: Engine, verdict: Verdict, given: CommitContext) -> Ready | None:
         table = load_side_table(engine, verdict.plan, SNAPSHOTS)
-        make = partial(_describe_snapshot_commit, engine, table, verdict)
+        make = partial(self._update, engine, table, verdict)
         return self._ready(engine, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
 
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         engine = self._engine()
         table = load_side_table(engine, verdict.plan, SNAPSHOTS)
-        make = partial(_describe_snapshot_commit, engine, table, verdict)
-        done = self._commit(engine, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
+        make = partial(self._update, engine, table, verdict)
+        return self._commit(engine, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
+
+    def _update(self, engine: Engine, table: Java, verdict: Verdict) -> Update:
+        """Describe the commit of the snapshots. Raises PlanConflict."""
+        plan_id, base_id = verdict.plan.plan_id, snapshots_base(table, verdict.plan)
+        change = staged_change(engine, table, plan_id, _staged_documents(verdict).snapshots_id, base_id)
+        return Update(
+            update=lambda on: change.add_to_update(on.newRowDelta(), base_id),
+            condition=head_is(plan_id, base_id, table="the documents' snapshots were"),
+        )
+
+
+class IcebergSnapshots(_SnapshotsTable):
+    """Adds snapshots, raises epochs, and removes old snapshots."""
+
+    def stage(self, plan: Plan, given: CommitContext = NO_CONTEXT) -> Staged:
+        from message_lifecycle.stores.iceberg.documents.stage import fold_documents
+
+        return self._stage(plan, given, partial(fold_documents, self._engine()))
+
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
+        from message_lifecycle.stores.iceberg.documents.evidence import evidence
+
+        return evidence(self._engine(), self._tables, plan, staged, policy)
+
+    def _update(self, engine: Engine, table: Java, verdict: Verdict) -> Update:
+        fence.check(verdict.plan, verdict.plan.plan_id, engine.table(verdict.plan.topic), None)
+        return super()._update(engine, table, verdict)
+
+
+class IcebergSnapshotReturns(_SnapshotsTable):
+    """Restores old snapshots."""
+
+    def stage(self, plan: Plan, given: CommitContext = NO_CONTEXT) -> Staged:
+        return self._stage_return(plan, given)
+
+    def evidence(self, plan: Plan, staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
+        from message_lifecycle.stores.iceberg.documents.evidence import return_evidence
+
+        return return_evidence(self._tables, plan, staged)
+
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
+        done = super().publish(verdict, given)
         forget_source(self._tables, verdict.plan, self.kinds)
         return done
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
-        from message_lifecycle.stores.iceberg.documents.evidence import evidence, return_evidence
+    def _update(self, engine: Engine, table: Java, verdict: Verdict) -> Update:
+        plan = verdict.plan
+        if not plan.restored_rows:  # otherwise the undo has checked this before it restored changes, and now nothing may stop it
+            fence.check(plan, plan.plan_id, engine.table(plan.topic), None)
+        return replace(super()._update(engine, table, verdict), tells=undo_property(plan))
 
-        if plan.takes_back is not None:
-            return return_evidence(self._tables, plan, staged)
-        return evidence(self._engine(), self._tables, plan, staged, policy)
 
-
-class IcebergChanges(_DocumentStore):
-    """Commits to the table of changes: purges, only after the snapshots that cover them are published, or restored changes.
-
-    A plan that purges nothing ends with its snapshots.
-    """
+class _ChangesTable(_DocumentStore):
+    """Commits to the table of changes."""
 
     def _table(self, plan: Plan) -> Table | None:
         self._tables.document_topic(plan.topic)
         return self._tables.load(plan.topic)
 
+
+class IcebergChanges(_ChangesTable):
+    """Purges changes, only after the snapshots that cover them are published. A plan that purges nothing ends with its snapshots."""
+
+    def stage(self, _plan: Plan, given: CommitContext = NO_CONTEXT) -> Staged:
+        assert given.staged is not None, "the snapshots are staged first, and the purge with them"
+        return given.staged
+
     def _prepared(self, engine: Engine, verdict: Verdict, given: CommitContext) -> Ready | None:
-        """Prepare the commit of the changes. The commit of the snapshots is ready too: the caller prepares it first and stops if it is not."""
+        """Prepare the purge. The commit of the snapshots is ready too: the caller prepares it first and stops if it is not."""
         if _staged_documents(verdict).changes_id is None:
             return None
         table = engine.table(verdict.plan.topic)
-        purges = partial(_purge, with_snapshots=True), "purge_commit"
-        make, of = purges if verdict.plan.on_snapshots.documents else (_describe_return_commit, "changes_commit")
-        return self._ready(engine, table, verdict, given, partial(make, engine, table, verdict, given), of=of)
+        make = partial(_purge, engine, table, verdict, given, with_snapshots=True)
+        return self._ready(engine, table, verdict, given, make, of="purge_commit")
 
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
-        plan = verdict.plan
-        engine = self._engine()
-        if plan.on_snapshots.documents:
-            snapshots = find(load_side_table(engine, plan, SNAPSHOTS), plan.plan_id)
-            if snapshots is None:
-                raise PlanConflict(plan.plan_id, "its snapshots are not published: nothing is purged before")
-            if _staged_documents(verdict).changes_id is None:
-                return Published(plan_id=plan.plan_id, snapshot_id=snapshots.snapshot_id, removed=())
+        plan, engine = verdict.plan, self._engine()
+        snapshots = find(load_side_table(engine, plan, SNAPSHOTS), plan.plan_id)
+        if snapshots is None:
+            raise PlanConflict(plan.plan_id, "its snapshots are not published: nothing is purged before")
+        if _staged_documents(verdict).changes_id is None:
+            return Published(plan_id=plan.plan_id, snapshot_id=snapshots.snapshot_id, removed=())
         table = engine.table(plan.topic)
-        make, of = (_purge, "purge_commit") if plan.on_snapshots.documents else (_describe_return_commit, "changes_commit")
-        done = self._commit(engine, table, verdict, given, partial(make, engine, table, verdict, given), of=of)
-        if not plan.on_snapshots.documents and not plan.restored_snapshots:
-            forget_source(self._tables, plan, self.kinds)
-        return done
+        return self._commit(engine, table, verdict, given, partial(_purge, engine, table, verdict, given), of="purge_commit")
 
     def published(self, plan: Plan) -> Published | None:
-        if plan.on_snapshots.documents:
-            table = self._of_snapshots(plan)
-            snapshots = None if table is None else commit_that_says(table, PLAN_ID, plan.plan_id)
-            if snapshots is None:
-                return None
-            if not sum(parsed.counts(summary_of(snapshots), COUNTS).values()):
-                return Published(plan_id=plan.plan_id, snapshot_id=snapshots.snapshot_id, removed=())
+        table = self._of_snapshots(plan)
+        snapshots = None if table is None else commit_that_says(table, PLAN_ID, plan.plan_id)
+        if snapshots is None:
+            return None
+        if not sum(parsed.counts(summary_of(snapshots), COUNTS).values()):
+            return Published(plan_id=plan.plan_id, snapshot_id=snapshots.snapshot_id, removed=())
         return super().published(plan)
+
+
+class IcebergChangeReturns(_ChangesTable):
+    """Restores changes."""
+
+    def stage(self, plan: Plan, given: CommitContext = NO_CONTEXT) -> Staged:
+        return self._stage_return(plan, given)
+
+    def _prepared(self, engine: Engine, verdict: Verdict, given: CommitContext) -> Ready | None:
+        table = engine.table(verdict.plan.topic)
+        return self._ready(engine, table, verdict, given, partial(_describe_return_commit, engine, table, verdict), of="changes_commit")
+
+    def publish(self, verdict: Verdict, given: CommitContext) -> Published:
+        plan, engine = verdict.plan, self._engine()
+        table = engine.table(plan.topic)
+        done = self._commit(engine, table, verdict, given, partial(_describe_return_commit, engine, table, verdict), of="changes_commit")
+        if not plan.restored_snapshots:  # otherwise their return needs the source
+            forget_source(self._tables, plan, self.kinds)
+        return done
 
 
 # Publish new snapshots and raised epochs first, then the purge, each in one fenced commit of its table (SNP-7, DEL-4, DEL-5). An undo
 # publishes restored changes first, then the snapshots.
 #
 # A crash between the two commits leaves unneeded changes, and never lacks a change: readers already use the new epoch.
-
-
-def _describe_snapshot_commit(engine: Engine, table: Java, verdict: Verdict) -> Update:
-    """Describe the commit of the snapshots. Raises PlanConflict."""
-    plan, plan_id = verdict.plan, verdict.plan.plan_id
-    if not plan.restored_rows:  # an undo has checked this before it restored changes; now nothing may stop it
-        fence.check(plan, plan_id, engine.table(plan.topic), None)
-    base_id = snapshots_base(table, plan)
-    change = staged_change(engine, table, plan_id, _staged_documents(verdict).snapshots_id, base_id)
-    return Update(
-        update=lambda on: change.add_to_update(on.newRowDelta(), base_id),
-        condition=head_is(plan_id, base_id, table="the documents' snapshots were"),
-        tells=undo_property(plan),
-    )
 
 
 def _purge(engine: Engine, table: Java, verdict: Verdict, given: CommitContext, *, with_snapshots: bool = False) -> Update:
@@ -215,7 +263,7 @@ def _purge(engine: Engine, table: Java, verdict: Verdict, given: CommitContext, 
     return Update(update=lambda on: change.update(engine, on, base_id), condition=condition)
 
 
-def _describe_return_commit(engine: Engine, table: Java, verdict: Verdict, _given: CommitContext) -> Update:
+def _describe_return_commit(engine: Engine, table: Java, verdict: Verdict) -> Update:
     """Describe the commit of restored changes, the first commit of an undo. Raises PlanConflict."""
     plan, plan_id = verdict.plan, verdict.plan.plan_id
     base_id = _changes_base(table, plan, "brings changes back")
