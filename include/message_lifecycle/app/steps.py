@@ -115,9 +115,14 @@ def _decide_open_plan(
     if stuck is None:
         return None, Decision.REPLACE
     decision = PLANNING[changes.situation_in_tables(s, stuck, planner, run, can_finish=False)][planner]
-    if changes.is_halfway(s, stuck.plan):  # a half plan is closed and remembered, and no other plan may close next to it
-        decision = {Decision.REPLACE_OR_BESIDE: Decision.REPLACE, Decision.BESIDE: Decision.REFUSE}.get(decision, decision)
-    return stuck, decision
+    if not changes.is_halfway(s, stuck.plan):
+        return stuck, decision
+    # No other plan closes next to a half plan. The half plan is closed before the topic is planned: closing an undo records what it has
+    # brought back, and the new plan must not remove that again.
+    if decision in (Decision.REPLACE, Decision.REPLACE_OR_BESIDE):
+        close(s, stuck.plan, *outcome_when_replaced(s, stuck, by="a new plan"))
+        return None, Decision.REPLACE
+    return stuck, Decision.REFUSE if decision is Decision.BESIDE else decision
 
 
 def _open_plan_error(open_plan: PlanRecord, same: bool) -> OpenPlan | CompactionRunning:
