@@ -90,8 +90,8 @@ def test_a_worker_needs_no_pandas_for_it(block: list[bytes | None]) -> None:
         writer.write_batch(batch)
     program = (
         "import sys, pyarrow as pa\n"
-        "from message_lifecycle.sources.lifetimes import lifetimes\n"
-        f"lifetimes({made})\n"
+        "from message_lifecycle.sources.lifetimes import parse_lifetimes\n"
+        f"parse_lifetimes({made})\n"
         "sys.exit('pandas' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], input=stream.getvalue().to_pybytes(), check=True)
