@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
+import subprocess
+import sys
 from collections import Counter
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from bench.breakages import FOLDER, PAGE, Breakage, applies, index
@@ -35,6 +41,28 @@ def test_every_promise_is_broken_more_than_once_and_every_patch_is_listed() -> N
 def test_a_patch_still_fits(breakage: Breakage) -> None:
     """Code that has moved: make it anew at the new place, from what the index says that it breaks (`git diff -U2` of the change)."""
     assert applies(ROOT, breakage, check=True) == ""
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git alone reads a patch as git does")
+@each
+def test_a_broken_module_has_every_name_that_it_uses(breakage: Breakage, tmp_path: Path) -> None:
+    """A module that cannot be imported fails every test. The test that is to notice the breakage would then notice nothing."""
+    broken_files = re.findall(r"^--- a/(.+)$", (ROOT / breakage.patch).read_text(encoding="utf-8"), re.MULTILINE)
+    for name in [breakage.patch, *broken_files]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    assert applies(tmp_path, breakage, check=False) == ""
+    assert [missing for broken in tmp_path.rglob("*.py") for missing in missing_imports(broken)] == []
+    subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", "--quiet", "--select", "F821", tmp_path], check=True)
+
+
+def missing_imports(file: Path) -> list[str]:
+    """Names that the file imports from our modules although they do not have them."""
+    found = [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)]
+    ours = [(str(node.module), alias.name) for node in found for alias in node.names if str(node.module).startswith("message_lifecycle.")]
+    return [
+        f"{module}.{name}" for module, name in ours if not hasattr(import_module(module), name) and find_spec(f"{module}.{name}") is None
+    ]
 
 
 @each
