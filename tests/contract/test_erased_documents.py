@@ -323,7 +323,7 @@ def test_what_began_before_its_name_was_forbidden_is_waited_for_where_nothing_is
         store_changes(*args, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(store, "add_changes", asked_meanwhile)
+        patched.setattr(store, "add", asked_meanwhile)
         topic.write(topic.gone, 1, 2)
     assert topic.s.ledger.erasure(requests[0]).state == "requested"
     assert topic.erase(requests[0]).removed == (("erased", 2),)

@@ -369,10 +369,10 @@ def test_a_gates_process_loads_only_modules_that_a_check_uses() -> None:
     ask = """
 import sys, pyarrow
 from message_lifecycle.gates.runner import _results
-from message_lifecycle.gates.suite import Part
+from message_lifecycle.gates.suite import GxExpectation
 
-wanted = [Part(asks=asks, column="n", minimum=3, maximum=3) for asks in ("sum", "min", "max")] + [Part(asks="known", column="n")]
-wanted += [Part(asks="rows", minimum=1), Part(asks="in_set", column="yes", value=True)]
+wanted = [GxExpectation(asks=asks, column="n", minimum=3, maximum=3) for asks in ("sum", "min", "max")] + [GxExpectation(asks="known", column="n")]
+wanted += [GxExpectation(asks="rows", minimum=1), GxExpectation(asks="in_set", column="yes", value=True)]
 found = _results(wanted, pyarrow.table({"n": [3], "yes": [True]}))
 spared = {"scipy.stats._stats_py", "altair.vegalite", "boto3", "pyspark.ml", "pyspark.sql.connect"}
 loaded = spared & sys.modules.keys()
