@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.ledger import Ledger
-from message_lifecycle.model.change import Undone
+from message_lifecycle.model.undo import Undone
 from tests.errors import raises
 from tests.ledgers import OTHER, TOPIC, outcome_of, plan_of, report_of, staged_of
 

@@ -11,7 +11,7 @@ from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.ledger.codec import from_json
-from message_lifecycle.model.change import QUARANTINE, QuarantinedFile, ranges_in
+from message_lifecycle.model.change import QuarantinedFile
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Judgement, RefusedBatch, SettledAs, Staged
@@ -19,6 +19,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, QuarantineState, RestoredQuarantineRows
+from message_lifecycle.model.undo import QUARANTINE, ranges_in
 from message_lifecycle.operations import quarantine
 from message_lifecycle.stores.iceberg.quarantine import find_returning_files, returned
 

@@ -9,11 +9,11 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
-from message_lifecycle.model.change import ranges_in
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import UndoPlan
+from message_lifecycle.model.undo import ranges_in
 from message_lifecycle.stores.iceberg.data_files import copied_from
 from tests.effort import effort, generated
 from tests.logs import SECOND

@@ -12,12 +12,12 @@ from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
-from message_lifecycle.model.change import Returning
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage, ViewRow
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import RemoveMessages, UndoPlan
 from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.undo import Returning
 from message_lifecycle.operations import undo
 from tests.effort import effort, generated
 from tests.errors import raises, suppressed

@@ -142,7 +142,7 @@ def describe_old_copies(s: Services, name: TopicName, until: Instant) -> list[st
     # The current archive may also keep copies for plans that were not published.
     found = [*_archives_of(s, name), *([] if now is None else [_archive_at(now)])]
     each = {archive.folder(name): archive for archive in found}.values()
-    return [told for archive in each for told in archive.describe_old_copies(name, until)]
+    return [text for archive in each for text in archive.describe_old_copies(name, until)]
 
 
 def _archives_of(s: Services, name: TopicName) -> list[ParquetArchive]:

@@ -207,7 +207,7 @@ def _question_obligations(
         if not operation_named(operation).by_request:
             times += [at for _, at in takewhile(_has_lapsed, _outcomes(s, name, operation))]
         since = min(times)
-        told = f"approval of {operation} pending since {format_to_second(since)}: {amount(len(times), 'requests')} without an answer"
+        problem = f"approval of {operation} pending since {format_to_second(since)}: {amount(len(times), 'requests')} without an answer"
         late = lake.now - since > bound_us(s, policy, operation_named(operation)) or len(times) > 1
         yield Obligation(
             kind="question",
@@ -218,7 +218,7 @@ def _question_obligations(
             held=(),
             last_run=None,
             looked_at=times[0],
-            problems=(told,) if late else (),
+            problems=(problem,) if late else (),
         )
 
 
@@ -245,7 +245,7 @@ def _erasure_obligations(s: Services, name: TopicName, policy: Policy, lake: Lak
         if is_done and not late:
             continue
         how = "no run has searched the topic yet" if ended is None else f"it ended as {ended[1].name}: {ended[1].detail}"
-        told = f"is done here, but not everywhere: {request.detail}" if is_done else f"is not done here: {how}"
+        problem = f"is done here, but not everywhere: {request.detail}" if is_done else f"is not done here: {how}"
         yield Obligation(
             kind="erasure",
             operation="erasure",
@@ -255,7 +255,9 @@ def _erasure_obligations(s: Services, name: TopicName, policy: Policy, lake: Lak
             held=(),
             last_run=None if ended is None else (ended[0], ended[1].name),
             looked_at=None if ended is None else ended[0],
-            problems=(f"erasure: request {short(request.request_id)} of {format_to_second(request.requested_at)} {told}",) if late else (),
+            problems=(f"erasure: request {short(request.request_id)} of {format_to_second(request.requested_at)} {problem}",)
+            if late
+            else (),
         )
 
 
@@ -267,7 +269,7 @@ def _deleted_obligations(s: Services, now: Instant) -> dict[TopicName, list[Obli
         if now < since:
             continue
         late = not holds and now - since > bound_us(s, policy_of_deleted(s, deletion), operation)
-        told = f"reclaim: the undo of plan {short(deletion.plan_id)} ended at {format_to_second(since)}, but the deleted topic still uses space"
+        problem = f"reclaim: the undo of plan {short(deletion.plan_id)} ended at {format_to_second(since)}, but the deleted topic still uses space"
         found.setdefault(deletion.topic, []).append(
             Obligation(
                 kind="reclaim",
@@ -281,7 +283,7 @@ def _deleted_obligations(s: Services, now: Instant) -> dict[TopicName, list[Obli
                 ),
                 last_run=None,
                 looked_at=None,
-                problems=(told,) if late else (),
+                problems=(problem,) if late else (),
             )
         )
     return found

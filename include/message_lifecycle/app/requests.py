@@ -52,13 +52,13 @@ def compact(s: Services, name: TopicName, *, as_of: Instant, approver: Approver 
 
 def _note_failure(s: Services, name: TopicName, as_of: Instant, error: LifecycleError, before: str | None) -> None:
     """A plan that this run has made is closed, or the cleaner would wait for it; another's is left to its own run."""
-    told = f"{error.code}: {error}"
+    text = f"{error.code}: {error}"
     left = s.ledger.open_plan(name)
     own = left is not None and operation_named(_WORK).is_plan_for(left.plan, _WORK) and left.plan.plan_id != before
     if own and left is not None and changes.published(s, left.plan) is None:
-        steps.close(s, left.plan, "failed", told)
+        steps.close(s, left.plan, "failed", text)
     else:
-        s.ledger.record_run_outcome(None, Outcome(name="failed", operation=_WORK, topic=name, as_of=as_of, detail=told))
+        s.ledger.record_run_outcome(None, Outcome(name="failed", operation=_WORK, topic=name, as_of=as_of, detail=text))
 
 
 # Requests about whole topics: delete a topic, show deleted topics, and remove a deleted topic for good (DEL-7).

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from message_lifecycle.app.services import Services
-from message_lifecycle.model.change import Range, Returning
 from message_lifecycle.model.erasure import ErasedTable, KeyMatch, KeySearchResult
 from message_lifecycle.model.facts import LogState, Progress
 from message_lifecycle.model.in_values import Needle, ValuePlace
@@ -21,6 +20,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.undo import Range, Returning
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import (
     NO_CONTEXT,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.services import find_topic
-from message_lifecycle.model.change import QUARANTINE, Rows, Undone
+from message_lifecycle.model.change import Rows
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict
 from message_lifecycle.model.facts import Facts, LogState, Progress
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, Spared, SparedOffsets, What
@@ -26,6 +26,7 @@ from message_lifecycle.model.outcome import Outcome, Staged
 from message_lifecycle.model.plan import Held, Operation, Plan
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, Request, TruncateLog
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.undo import QUARANTINE, Undone
 from message_lifecycle.operations import compaction
 from message_lifecycle.operations.expiry import READER
 

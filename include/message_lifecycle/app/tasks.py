@@ -42,8 +42,8 @@ log = logging.getLogger("lifecycle")
 
 def run_failed(outcomes: list[Outcome]) -> LifecycleError:
     """At least one topic of the run ended in a way that a person must see."""
-    told = "; ".join(f"{outcome.topic}: {outcome.name}: {outcome.detail}" for outcome in outcomes)
-    return LifecycleError(f"{told}. Nothing was removed by these. See docs/runbook.md, by outcome.", code="RunFailed")
+    failures = "; ".join(f"{outcome.topic}: {outcome.name}: {outcome.detail}" for outcome in outcomes)
+    return LifecycleError(f"{failures}. Nothing was removed by these. See docs/runbook.md, by outcome.", code="RunFailed")
 
 
 def copies(*, topics: list[str]) -> list[str]:
@@ -96,7 +96,7 @@ def store_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) -
     given = [TopicName.parse(topic) for topic in topics]
     names = topics_to_check(s, work, given)
     answers = [] if given else judge_due(s, names, as_of=instant, work=work)
-    told, failed = [], []
+    texts, failed = [], []
     for name in given or [answer.topic for answer in answers if answer.due or answer.error is not None]:
         try:
             made = preview(s, name, as_of=instant, work=work_on(s, name, work, as_of=instant))
@@ -105,10 +105,10 @@ def store_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) -
             failed.append(Outcome(name="failed", operation=work, topic=name, as_of=instant, detail=f"{why.code}: {why}"))
         else:
             log.info("%s: plan %s", name, made.plan_id)
-            told.append(render_text(plan_view(made).screen_blocks()))
-    told += [f"{outcome.topic}: cannot be planned: {outcome.detail}\n" for outcome in failed]
-    told += [f"{answer.topic}: not due: {answer.reason}\n" for answer in answers if not answer.due and answer.error is None]
-    s.ledger.record_idle_run(run, as_of=instant, detail="\n".join(told) or "No topic is there for this operation.\n")
+            texts.append(render_text(plan_view(made).screen_blocks()))
+    texts += [f"{outcome.topic}: cannot be planned: {outcome.detail}\n" for outcome in failed]
+    texts += [f"{answer.topic}: not due: {answer.reason}\n" for answer in answers if not answer.due and answer.error is None]
+    s.ledger.record_idle_run(run, as_of=instant, detail="\n".join(texts) or "No topic is there for this operation.\n")
     if failed:
         raise run_failed(failed)
 

@@ -134,7 +134,7 @@ def document_undo_suite(plan: Plan, policy: Policy) -> Suite:
 
 def _with_place_of_questions(asked: DeclaredCheck, plan: Plan) -> DeclaredCheck:
     """Return the check with the place of the plan's questions instead of their text, which may name a document."""
-    return replace(asked, told=f"{amount(len(plan.asks), 'reasons')} in the plan: `lifecycle ledger show {short(plan.plan_id)}`")
+    return replace(asked, text=f"{amount(len(plan.asks), 'reasons')} in the plan: `lifecycle ledger show {short(plan.plan_id)}`")
 
 
 def _returned_rows_checks(what: str, rows: int) -> Suite:

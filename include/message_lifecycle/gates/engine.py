@@ -104,9 +104,9 @@ def validate(frame: pd.DataFrame, parts: Sequence[GxExpectation]) -> dict[GxExpe
     suite = gx.ExpectationSuite("gate", expectations=[_expectation(part, {"part": at}) for at, part in enumerate(parts)])
     found: dict[GxExpectation, ExpectationValidationResult] = {}
     for result in batch.validate(suite, result_format=_RESULT_FORMAT).results:
-        told = result.expectation_config
-        if told and told.meta:
-            found[parts[told.meta["part"]]] = result
+        asked = result.expectation_config
+        if asked and asked.meta:
+            found[parts[asked.meta["part"]]] = result
     return found
 
 

@@ -79,7 +79,7 @@ def failed_finding(error: BaseException) -> Finding:
 
 
 def make_finding(declared: DeclaredCheck, seen: Measurement, *, passed: bool) -> Finding:
-    found = declared.told if declared.told and not passed else f"{declared.what}: {_measured_text(declared, seen)}"
+    found = declared.text if declared.text and not passed else f"{declared.what}: {_measured_text(declared, seen)}"
     return Finding(evaluated=True, passed=passed, found=found)
 
 

@@ -219,23 +219,23 @@ def _errors(info: ResultDetails) -> Iterator[str]:
             yield str(entry["exception_message"])
 
 
-def _measurement(test: Test, told: Mapping[Asks, ResultDetails]) -> Measurement:
+def _measurement(test: Test, results: Mapping[Asks, ResultDetails]) -> Measurement:
     match test:
         case Same():
             return Measurement()
         case RowCount():
-            rows = told["rows"]["observed_value"]
+            rows = results["rows"]["observed_value"]
             return Measurement(lowest=rows, highest=rows)
         case AllValuesEqual():
-            return Measurement(unknown=_unexpected(told["known"]), wrong=_unexpected(told["in_set"]))
+            return Measurement(unknown=_unexpected(results["known"]), wrong=_unexpected(results["in_set"]))
         case ColumnSum():
-            unknown = _unexpected(told["known"])
+            unknown = _unexpected(results["known"])
             # The sum over no rows is 0, but it must count as unknown.
-            total = told["sum"]["observed_value"] if told["rows"]["observed_value"] > unknown else None
+            total = results["sum"]["observed_value"] if results["rows"]["observed_value"] > unknown else None
             return Measurement(lowest=total, highest=total, unknown=unknown)
         case Within():
-            lowest, highest = told["min"]["observed_value"], told["max"]["observed_value"]
-            return Measurement(lowest=lowest, highest=highest, unknown=_unexpected(told["known"]))
+            lowest, highest = results["min"]["observed_value"], results["max"]["observed_value"]
+            return Measurement(lowest=lowest, highest=highest, unknown=_unexpected(results["known"]))
         case never:
             assert_never(never)
 

@@ -76,7 +76,7 @@ class DeclaredCheck:
     Args:
         says: The rule as a sentence.
         what: The name of the measured thing in a finding.
-        told: The text that the person reads in place of numbers.
+        text: The text that the person reads in place of numbers.
     """
 
     id: str
@@ -84,7 +84,7 @@ class DeclaredCheck:
     what: str
     kind: Literal["rule", "limit"]
     test: Test
-    told: str = ""
+    text: str = ""
 
 
 Suite = tuple[DeclaredCheck, ...]
@@ -104,7 +104,7 @@ def limit(id: str, says: str, what: str, test: Test) -> DeclaredCheck:
 def asks_person(id: str, says: str, plan: Plan) -> DeclaredCheck:
     """Return the check that asks a person each question of the plan."""
     none = Within(frame=FIGURES, column="asks", minimum=None, maximum=0)
-    return DeclaredCheck(id=id, says=says, what=_ASKS, kind="limit", test=none, told="; ".join(plan.asks))
+    return DeclaredCheck(id=id, says=says, what=_ASKS, kind="limit", test=none, text="; ".join(plan.asks))
 
 
 def asks_rule(plan: Plan) -> DeclaredCheck:

@@ -14,7 +14,6 @@ from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, corrupt_record, plan_id_of
 from message_lifecycle.ledger.database import LedgerPart, add_if_absent, add_rows, claim_topic, key_of, next_event, put, topic_of
 from message_lifecycle.ledger.tables import FoundRow, Query
-from message_lifecycle.model.change import Range, Undone
 from message_lifecycle.model.document import ACCEPTED_OWN
 from message_lifecycle.model.erasure import ErasureRequest, ErasureState, KeyDigest, KeyDigests, Lifted
 from message_lifecycle.model.errors import (
@@ -34,6 +33,7 @@ from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.names import TopicName, words_of
 from message_lifecycle.model.people import person_of
 from message_lifecycle.model.plan import Operation
+from message_lifecycle.model.undo import Range, Undone
 
 # Messages that the rules must not remove: legal holds (DEL-8), and restored messages of undone plans (DEL-7).
 #

@@ -71,8 +71,8 @@ class Runs(LedgerPart):
         """Record a run without removals: why no topic is due, or a preview. The run's newest record replaces the earlier one."""
         with self._database.writing() as connection:
             _record_run(connection, run, at=self._database.now(connection))
-            told = update(tables.runs).where(tables.runs.c.run_id == run).values(as_of=as_of, detail=detail)
-            connection.execute(told)
+            renewed = update(tables.runs).where(tables.runs.c.run_id == run).values(as_of=as_of, detail=detail)
+            connection.execute(renewed)
 
     def record_run_outcome(self, run: str | None, outcome: Outcome) -> Outcome:
         """Record a run's outcome for a topic, without closing a plan: nothing to do, starved, failed. Return the outcome.

@@ -211,11 +211,11 @@ def _choose_removals(
         else:
             taken.whole.append(expired)
     # Such a segment is overdue and held whole, so its messages are not reported a second time.
-    told = {segment_place(entry.segment) for entry in held if not may_keep_some(entry.segment, policy)}
+    reported = {segment_place(entry.segment) for entry in held if not may_keep_some(entry.segment, policy)}
     for entry in answer.due:
         if entry.reason != "expiry":
-            _add_rows(entry, taken, budget, readers, told)
-    taken.held += _held_entries(kept for kept in spared if (kept.entry.partition, kept.entry.base_offset) not in told)
+            _add_rows(entry, taken, budget, readers, reported)
+    taken.held += _held_entries(kept for kept in spared if (kept.entry.partition, kept.entry.base_offset) not in reported)
     otherwise = Counter[Place]()
     for entry in taken.rows:
         otherwise[entry.partition, entry.base_offset] += entry.rows
@@ -239,12 +239,12 @@ def _choose_removals(
     return taken
 
 
-def _add_rows(entry: DueRows, taken: _Removals, budget: PassBudget, readers: TopicReaders, told: set[Place]) -> None:
+def _add_rows(entry: DueRows, taken: _Removals, budget: PassBudget, readers: TopicReaders, reported: set[Place]) -> None:
     if entry.rows and budget.admits(rows=entry.rows):
         taken.rows.append(entry)
     elif entry.rows:
         taken.held.append(_held_rows(entry, entry.rows, "budget", _BUDGET))
-    if entry.held and (entry.partition, entry.base_offset) not in told:
+    if entry.held and (entry.partition, entry.base_offset) not in reported:
         slowest = readers.slowest(entry.partition, of_ttl=entry.reason == "ttl")
         assert slowest is not None, "a held message has a reader that holds it"
         taken.held.append(_held_rows(entry, entry.held, slowest[1], f"{slowest[0].name} {slowest[0].reason}"))

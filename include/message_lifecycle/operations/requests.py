@@ -95,13 +95,13 @@ def _refuse_held(facts: Facts, found: RowAnswer, of_view: Mapping[int, Collectio
     texts = [(entry.partition, entry.taken) for entry in found.due]
     texts += [(partition, ranges_text(sorted(offsets))) for partition, offsets in of_view.items()]
     held: set[tuple[int, int]] = set()
-    told: set[str] = set()
+    holding: set[str] = set()
     for partition, text in texts:
         for by, kept in holds.split(partition, text)[1]:
-            told.add(by.detail)
+            holding.add(by.detail)
             held.update((partition, offset) for offset in offsets_of(kept))
     if held:
-        raise HeldByLegalHold(str(facts.log.topic), len(held), sorted(told))
+        raise HeldByLegalHold(str(facts.log.topic), len(held), sorted(holding))
 
 
 def _view_removals(request: Request, of_view: Mapping[int, Collection[int]]) -> Iterator[RemoveRows]:

@@ -6,15 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from message_lifecycle.model.change import (
-    CommitSnapshots,
-    DocumentsBefore,
-    RestoreDocument,
-    ReturnChanges,
-    ReturnSnapshots,
-    SnapshotDocument,
-    non_empty,
-)
+from message_lifecycle.model.change import CommitSnapshots, RestoreDocument, ReturnChanges, ReturnSnapshots, SnapshotDocument, non_empty
 from message_lifecycle.model.document import DocumentState, DocumentTables, Synced
 from message_lifecycle.model.errors import later_plan, undo_source_gone
 from message_lifecycle.model.instants import Instant, deadline, is_dead
@@ -23,6 +15,7 @@ from message_lifecycle.model.plan import Held, Operation, Plan, SnapshotRequirem
 from message_lifecycle.model.reasons import PurgeReason
 from message_lifecycle.model.setting_list import OWN_SETTINGS, Value
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.undo import DocumentsBefore
 from message_lifecycle.operations.planning import empty_plan, required_of_documents, tightened_text
 
 _REASONS: tuple[PurgeReason, ...] = ("purged_synced", "purged_age", "purged_count")

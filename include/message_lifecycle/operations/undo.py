@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from message_lifecycle.model.change import Range, Returning, ReturningView, ReturnToLog, ReturnToView, non_empty, ranges_in
+from message_lifecycle.model.change import ReturnToLog, ReturnToView, non_empty
 from message_lifecycle.model.errors import later_plan, not_published, not_undoable, undo_window_passed
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.instants import Instant, format_to_second
@@ -19,6 +19,7 @@ from message_lifecycle.model.phrases import amount, short
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import REASONS, is_age
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.undo import Range, Returning, ReturningView, ranges_in
 from message_lifecycle.operations.planning import empty_plan_of_log, not_restored_texts
 
 _OF_AGES = ("message_expiry", "max_age_seconds", "allow_msg_ttl", "ttl_overrides_age", "zero_ttl")

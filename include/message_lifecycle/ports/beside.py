@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from message_lifecycle.model.change import DocumentsBefore, ReturningView, SnapshotDocument
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
@@ -20,6 +20,7 @@ from message_lifecycle.model.tables import (
     RefusedCount,
     RefusedRow,
 )
+from message_lifecycle.model.undo import DocumentsBefore, ReturningView
 from message_lifecycle.ports.change import ChangeStore
 
 # Documents: changes and snapshots. `ChangeStore` removes and returns the rows of both tables.

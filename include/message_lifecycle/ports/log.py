@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from message_lifecycle.model.change import Range, Returning, UndoEffect
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.facts import CopyState, LogFound, LogState, LogWitness, Progress, SeenTable
 from message_lifecycle.model.instants import Instant
@@ -18,6 +17,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
 from message_lifecycle.model.setting_list import Value, settings_have_documents
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.undo import Range, Returning, UndoEffect
 from message_lifecycle.operations.admission import Refusal
 from message_lifecycle.ports.change import ChangeStore
 

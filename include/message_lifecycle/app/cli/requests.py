@@ -24,7 +24,6 @@ from message_lifecycle.app.cli.options import (
 )
 from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.app.rendering import Block
-from message_lifecycle.model.change import QUARANTINE
 from message_lifecycle.model.errors import invalid_hold
 from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.instants import Instant, format_instant
@@ -40,6 +39,7 @@ from message_lifecycle.model.request import (
     UndoPlan,
     invalid_request,
 )
+from message_lifecycle.model.undo import QUARANTINE
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services

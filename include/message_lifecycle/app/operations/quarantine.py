@@ -14,7 +14,6 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.app.sparing import undone_detail
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.tables import quarantine_suite, quarantine_undo_suite
-from message_lifecycle.model.change import QUARANTINE
 from message_lifecycle.model.errors import undo_source_gone
 from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant, format_to_second
@@ -26,6 +25,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import QuarantineState, RestoredQuarantineRows
+from message_lifecycle.model.undo import QUARANTINE
 from message_lifecycle.operations import quarantine
 
 _NOTHING = QuarantineState(table_uuid="", snapshot_id=None, files=())

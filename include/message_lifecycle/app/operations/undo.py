@@ -15,7 +15,6 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.gates.documents import undo_suite
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model import plan as plans
-from message_lifecycle.model.change import Range, Returning, ReturningView, Undone, ranges_in
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict, commit_not_on_main, later_plan, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.hold import SparedOffsets
@@ -27,6 +26,7 @@ from message_lifecycle.model.phrases import amount
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.undo import Range, Returning, ReturningView, Undone, ranges_in
 from message_lifecycle.operations import undo
 from message_lifecycle.operations.planning import view_requirements
 from message_lifecycle.operations.verdict import Verdict

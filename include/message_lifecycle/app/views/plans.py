@@ -347,8 +347,8 @@ def plan_page(s: Services, plan_id: str) -> PlanView:
     undone_by = s.ledger.undone_by(record.plan.plan_id)
     shown = record_view(record)
     if waits_until(record) is not None and (why := why_outdated(s, record.plan)):
-        told = f"The approval request is void: {why}. The next run asks again"
-        shown = replace(shown, waits_until=None, warnings=[*shown.warnings, told])
+        warning = f"The approval request is void: {why}. The next run asks again"
+        shown = replace(shown, waits_until=None, warnings=[*shown.warnings, warning])
     return replace(
         shown,
         runs=tuple(_run(name) for name in s.ledger.runs_of(record.plan.plan_id)),
@@ -417,17 +417,17 @@ def approval_text(s: Services, record: PlanRecord) -> str:
     plan, report, until = record.plan, record.report, waits_until(record)
     operation = operation_of_plan(plan)
     failed = [check for check in report.checks if not check.passed] if report else []
-    told = [("age", _days(s, plan) if until is not None else ""), ("undo", _describe_undo(s, plan))]
+    facts = [("age", _days(s, plan) if until is not None else ""), ("undo", _describe_undo(s, plan))]
     if report is not None:
-        told.append(("approval covers", f"this plan and gate report `{short(report.gate_id)}`. A change of settings makes it void"))
+        facts.append(("approval covers", f"this plan and gate report `{short(report.gate_id)}`. A change of settings makes it void"))
     if until is not None:
         then = "Request it again" if operation.by_request else "The next run asks again"
-        told.append(("without an answer", f"nothing is removed, and the plan lapses at {format_to_second(until)}. {then}"))
+        facts.append(("without an answer", f"nothing is removed, and the plan lapses at {format_to_second(until)}. {then}"))
     # Make one list, because Airflow shows the question's paragraphs without space between them.
     *lines, of_which = operation.lines(plan, removal_of(record), failed)
     by_age = _ages(s, plan, most=_QUESTION_PERIODS) if until is not None else None
     table = [] if by_age is None else ["", *ages_table(by_age)]
-    return "\n".join([*lines, *(f"* {what}: {text}" for what, text in told if text), of_which, *table])
+    return "\n".join([*lines, *(f"* {what}: {text}" for what, text in facts if text), of_which, *table])
 
 
 def _ages(s: Services, plan: Plan, **given: int) -> Ages | None:

@@ -241,8 +241,8 @@ def status(s: Services, names: Iterable[TopicName] | None = None) -> list[Status
 def _deleted_topics(lake: LakeFacts, standing: Sequence[TopicName]) -> list[StatusView]:
     """Deleted topics, of names that no topic has, whose space should have been given back long ago."""
     if lake.unknown is not None:
-        told = f"Deleted topics are unknown: {lake.unknown.code}: {lake.unknown}"
-        return [StatusView(topic="(deleted topics)", ok=False, problems=[told])]
+        unknown = f"Deleted topics are unknown: {lake.unknown.code}: {lake.unknown}"
+        return [StatusView(topic="(deleted topics)", ok=False, problems=[unknown])]
     late = ((name, [problem for one in ones for problem in one.problems]) for name, ones in sorted(lake.deleted.items()))
     return [StatusView(topic=name, ok=False, problems=problems) for name, problems in late if problems and name not in standing]
 
@@ -385,8 +385,8 @@ def _tampered_records(s: Services, name: TopicName) -> list[str]:
     broken = None if plan_id is None else broken_seal(s, s.ledger.record(plan_id))
     if plan_id is None or broken is None:
         return []
-    told = ledger_tampered(plan_id, broken)
-    return [f"{told.code}: {told}"]
+    error = ledger_tampered(plan_id, broken)
+    return [f"{error.code}: {error}"]
 
 
 def _unregistered(s: Services, name: TopicName) -> list[str]:

@@ -344,14 +344,14 @@ def _preview_now(s: Services, name: TopicName, policy: Policy, past: PastExpiry)
         unknown = f"the effect of a run now is unknown: {error.code}: {error}"
         return RunNow(messages=None, would_remove=None, held=None, told=unknown)
     things, expected, held = "changes" if policy.has_documents else "messages", would.expected, sum(entry.rows for entry in would.held)
-    told = [
+    texts = [
         f"a run now would remove {expected.removed_rows:,} of {amount(expected.rows_in, things)}"
         if expected.rows_in
         else f"it has no {things}"
     ]
-    told += [f"{held:,} more are due, but on hold"] if held else []
-    told += [past.told] if past and past.told is not None else []
-    return RunNow(messages=expected.rows_in, would_remove=expected.removed_rows, held=held, told=". ".join(told))
+    texts += [f"{held:,} more are due, but on hold"] if held else []
+    texts += [past.told] if past and past.told is not None else []
+    return RunNow(messages=expected.rows_in, would_remove=expected.removed_rows, held=held, told=". ".join(texts))
 
 
 def consumers_view(s: Services, name: TopicName) -> list[ConsumerView]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.change import Range, Returning
 from message_lifecycle.model.errors import LogStateLost, PlanConflict, TableUnreadable, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import INT64_MAX, Instant
@@ -18,6 +17,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
+from message_lifecycle.model.undo import Range, Returning
 from message_lifecycle.stores.iceberg import parsed
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.layout import (

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.change import RemoveRows, UndoEffect
+from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.errors import LifecycleError, PlanConflict, TableBusy, Unavailable
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.undo import UndoEffect
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext, Prepared
 from message_lifecycle.stores.iceberg import fence

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from message_lifecycle.model.change import Range, RemoveRows, RestoreRows, Returning, UndoEffect
+from message_lifecycle.model.change import RemoveRows, RestoreRows
 from message_lifecycle.model.errors import undo_source_gone
 from message_lifecycle.model.message import Place, ranges_text
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.undo import Range, Returning, UndoEffect
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.data_files import is_named
 from message_lifecycle.stores.iceberg.data_rows import Longs, Vectors, read_rows

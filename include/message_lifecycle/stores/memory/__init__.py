@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from uuid import uuid4
 
-from message_lifecycle.model.change import Range, Returning, UndoEffect
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import UnknownTopic, invalid_append, topic_exists
 from message_lifecycle.model.facts import ActiveSegment, CopyState, LogState
@@ -20,6 +19,7 @@ from message_lifecycle.model.request import Request
 from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import Policy, topic_settings
 from message_lifecycle.model.topic import role_of
+from message_lifecycle.model.undo import Range, Returning, UndoEffect
 from message_lifecycle.operations.admission import ERASED, Refusal, new_in_origin, opens_too_many, policies_by_span
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext, Copied, Topic

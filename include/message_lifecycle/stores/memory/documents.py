@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from message_lifecycle.folds import Fold, find_fold_difference, fold_document, fold_of
-from message_lifecycle.model.change import CommitSnapshots, DocumentsBefore, ReturnChanges, ReturnSnapshots, SnapshotDocument
+from message_lifecycle.model.change import CommitSnapshots, ReturnChanges, ReturnSnapshots, SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot, StagedDocuments
 from message_lifecycle.model.errors import PlanConflict, not_a_document_topic
 from message_lifecycle.model.instants import Instant
@@ -15,6 +15,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.undo import DocumentsBefore
 from message_lifecycle.operations.document_reading import check_next
 from message_lifecycle.operations.snapshot_with_purge import needs_more
 from message_lifecycle.operations.verdict import Verdict

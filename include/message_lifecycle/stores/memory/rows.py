@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TypeVar, get_args
 
-from message_lifecycle.model.change import Range, RemoveRows, RestoreRows, Returning, ReturningView, Rows, UndoEffect, lies_in
+from message_lifecycle.model.change import RemoveRows, RestoreRows, Rows
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
@@ -29,6 +29,7 @@ from message_lifecycle.model.reasons import LimitReason, RemovalReason
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, requested_offsets
 from message_lifecycle.model.rules import rule_holds, rule_holds_from
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.undo import Range, Returning, ReturningView, UndoEffect, lies_in
 from message_lifecycle.operations.limits import GroupCuts, RankedRow, find_cuts
 from message_lifecycle.operations.markers import make_markers
 from message_lifecycle.stores.memory.tables import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from message_lifecycle.model.change import CompactPartition, ReturningView
+from message_lifecycle.model.change import CompactPartition
 from message_lifecycle.model.errors import PlanConflict, topic_without_keys
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import INT64_MIN, Instant
@@ -16,6 +16,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import ViewReason
 from message_lifecycle.model.rules import Rule, rule_holds, rule_holds_from
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.undo import ReturningView
 from message_lifecycle.operations import expiry
 from message_lifecycle.operations.compaction import CompactionRules, fold, rules_of, settings_hash_after
 from message_lifecycle.operations.verdict import Verdict

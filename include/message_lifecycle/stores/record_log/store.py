@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import groupby
 from uuid import uuid4
 
-from message_lifecycle.model.change import Range, Returning
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import PlanConflict, UnknownTopic, invalid_append, log_replaced, not_undoable
 from message_lifecycle.model.facts import ActiveSegment, LogState
@@ -21,6 +20,7 @@ from message_lifecycle.model.request import Request
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve, topic_settings
 from message_lifecycle.model.topic import check_operation, check_policy
+from message_lifecycle.model.undo import Range, Returning
 from message_lifecycle.operations.admission import Refusal, admission, admit
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext, Topic

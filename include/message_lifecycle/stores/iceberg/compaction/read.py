@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.change import ReturningView
 from message_lifecycle.model.errors import CompactedTableMissing, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import OlderRows, Tail, ViewRow, ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.undo import ReturningView
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.view_table import columns_of, files_by_partition, state_of
 from message_lifecycle.stores.iceberg.layout import COMPACTED

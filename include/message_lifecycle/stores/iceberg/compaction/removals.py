@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from message_lifecycle.model.change import RemoveRows, RestoreRows, ReturningView
+from message_lifecycle.model.change import RemoveRows, RestoreRows
 from message_lifecycle.model.errors import PlanConflict, undo_source_gone
 from message_lifecycle.model.message import StagedView, parse_ranges_text, ranges_text
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import ViewReason
+from message_lifecycle.model.undo import ReturningView
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA, columns_of, files_by_partition
 from message_lifecycle.stores.iceberg.data_files import copy_file, is_named, write_file

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.change import DocumentsBefore, SnapshotDocument
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
 from message_lifecycle.model.errors import PartlyUnavailable, Unavailable, undo_source_gone
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.undo import DocumentsBefore
 from message_lifecycle.stores.iceberg.catalog import Tables, side_table_properties
 from message_lifecycle.stores.iceberg.change import required_head
 from message_lifecycle.stores.iceberg.documents import DocumentFile, files_at, files_that_may_hold
