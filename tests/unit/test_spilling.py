@@ -32,8 +32,9 @@ from message_lifecycle.stores.iceberg.erasure.rewrite import KeyRowFinder, rewri
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.limit_rows import Files, FileWithRemainingRows
 from message_lifecycle.stores.iceberg.limited import find_rows_beyond_key_limits, offsets_of
+from message_lifecycle.stores.iceberg.relations import opened
 from message_lifecycle.stores.iceberg.segments import FileMetrics
-from message_lifecycle.stores.iceberg.shares import MEBIBYTE, Resources
+from message_lifecycle.stores.iceberg.shares import MEBIBYTE, THREAD_BYTES, Resources
 from message_lifecycle.stores.iceberg.tasks import InputFile, NewFile
 from tests.effort import sample
 
@@ -75,7 +76,7 @@ def test_kernel_writes_offsets_in_order_beyond_its_memory(threads: int, distinct
     resources = Resources(
         spill_folder=str(tmp_path),
         threads=threads,
-        memory_bytes=MEMORY_BYTES,
+        memory_bytes=max(MEMORY_BYTES, threads * THREAD_BYTES),
         file_bytes=sum(file.size_bytes for file in tail) // 3,
         sampled_offsets=ROWS // 10,
     )
@@ -93,13 +94,19 @@ def test_kernel_writes_offsets_in_order_beyond_its_memory(threads: int, distinct
     }
 
 
+@pytest.mark.parametrize(("mebibytes", "threads"), [(8, 1), (80, 1), (96, 2), (10_000, 8)])
+def test_a_small_memory_has_fewer_threads(mebibytes: int, threads: int, tmp_path: Path) -> None:
+    with opened(Resources(spill_folder=str(tmp_path), threads=8, memory_bytes=mebibytes * MEBIBYTE)) as (connection, _):
+        assert connection.execute("SELECT current_setting('threads')").fetchone() == (threads,)
+
+
 @pytest.mark.parametrize("threads", sample([1, 2], 2))
 def test_kernel_chooses_by_event_time_beyond_its_memory(threads: int, tmp_path: Path) -> None:  # CMP-12
     """In the view and in the tail. The second half of the messages is older by event time than most of the first half."""
     chance = np.random.default_rng(3)
     keys, times = chance.permutation(ROWS) % (ROWS // 2), chance.permutation(ROWS)
     files = large_files(tmp_path, keys, chance, times)
-    resources = Resources(spill_folder=str(tmp_path), threads=threads, memory_bytes=MEMORY_BYTES)
+    resources = Resources(spill_folder=str(tmp_path), threads=threads, memory_bytes=max(MEMORY_BYTES, threads * THREAD_BYTES))
     rules = CompactionRules(as_of=Instant(1), tombstones_until=Instant(5), remember_until=Instant(5))
     view: tuple[InputFile, ...] = ()
     for number, file in enumerate(files):

@@ -20,7 +20,7 @@ from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.rules import AllOfRules, AnyOfRules, NeverExpires, NotRule, PeriodPassed, Rule, TimeColumn, TimeKnown
 from message_lifecycle.stores.iceberg.lake_files import LakeFiles, parse_failure
 from message_lifecycle.stores.iceberg.puffin import marked
-from message_lifecycle.stores.iceberg.shares import MEBIBYTE, Resources
+from message_lifecycle.stores.iceberg.shares import MEBIBYTE, THREAD_BYTES, Resources
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 from message_lifecycle.stores.iceberg.tasks import InputFile, Store
 
@@ -95,7 +95,7 @@ def opened(resources: Resources) -> Iterator[tuple[duckdb.DuckDBPyConnection, Na
 
 def _settings(resources: Resources, spill: str) -> dict[str, str | bool | int | float | list[str]]:
     return {
-        "threads": resources.threads,
+        "threads": max(1, min(resources.threads, resources.memory_bytes // THREAD_BYTES)),
         "memory_limit": f"{resources.memory_bytes}B",
         "temp_directory": spill,
         # A query asks for the order that it needs: no other is promised, and keeping one takes memory.
