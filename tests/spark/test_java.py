@@ -344,8 +344,8 @@ def test_what_spark_has_submitted_runs_its_tasks_on_spark(lake: Lake, tmp_path: 
         "      found.jvm.java.lang.ProcessHandle.current().pid() == os.getppid(), worker != os.getppid())\n"
     )
     submit = Path(os.environ["SPARK_HOME"]) / "bin" / "spark-submit"
-    told = subprocess.run([submit, program], stdout=subprocess.PIPE, text=True, check=True).stdout
-    assert "found Spark lake True True" in told
+    output = subprocess.run([submit, program], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert "found SparkEngine lake True True" in output
 
 
 def test_a_configuration_without_the_catalog_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from message_lifecycle.app.cli.context import DIFFERENT, exit_code_of_outcome, services, worst_exit_code
 from message_lifecycle.app.cli.options import (
+    IN_VALUES,
     ByOption,
     LimitOption,
     OutputOption,
@@ -48,9 +49,6 @@ app = typer.Typer(
     help="Erase keys everywhere. The keys are read from standard input, one a line, and kept nowhere but as keyed hashes.",
 )
 receipts = typer.Typer(no_args_is_help=True, help="What was seen to be gone after an erasure.")
-IN_VALUES = typer.Option(
-    "--in-values", help="Look for the keys in the values and headers of other messages, too, and name the places. Nothing there is changed."
-)
 RequestArgument = Annotated[str, argument("REQUEST", "The request's id, or a unique beginning of it.")]
 
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 20
 """Of standard input, where a key is read from it."""
+IN_VALUES = typer.Option(
+    "--in-values", help="Look for the keys in the values and headers of other messages, too, and name the places. Nothing there is changed."
+)
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _POSITION = re.compile(r"([0-9]{1,10}):(-1|[0-9]{1,19})")
 

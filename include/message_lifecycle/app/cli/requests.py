@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from message_lifecycle.app.cli.context import DIFFERENT, find_topic, report_result, services
-from message_lifecycle.app.cli.erasures import IN_VALUES
 from message_lifecycle.app.cli.options import (
+    IN_VALUES,
     ByOption,
     OutputOption,
     PlanArgument,

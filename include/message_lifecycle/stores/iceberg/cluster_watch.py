@@ -15,10 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from message_lifecycle.stores.iceberg.shares import STANDALONE
+
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-STANDALONE = "spark://"
 LOST_SECONDS = 150.0
 """How long a cluster may be out of sight. By Spark's documentation a second master takes one to two minutes to take over from the first."""
 _POLL_SECONDS, _CONNECT_SECONDS = 5.0, 2.0

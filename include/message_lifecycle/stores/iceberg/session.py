@@ -75,9 +75,9 @@ def _start_session(app_name: str) -> SparkSession:
     global _watch
     from pyspark.sql import SparkSession
 
-    from message_lifecycle.stores.iceberg.cluster_watch import STANDALONE, Watch
+    from message_lifecycle.stores.iceberg.cluster_watch import Watch
     from message_lifecycle.stores.iceberg.executors import give_package
-    from message_lifecycle.stores.iceberg.shares import local_cores
+    from message_lifecycle.stores.iceberg.shares import STANDALONE, local_cores
 
     if _of_process is not None and _is_lost():
         _of_process.stop()  # Java's part has ended; another cluster may be at the address by now

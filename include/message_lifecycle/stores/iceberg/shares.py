@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from message_lifecycle.model.errors import BadInput, LifecycleError, Refused, Unavailable, code_of
-from message_lifecycle.stores.iceberg.cluster_watch import STANDALONE
 from message_lifecycle.stores.iceberg.executors import registered
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 MEBIBYTE = 1 << 20
+STANDALONE = "spark://"
+"""What the address of a standalone cluster's master begins with."""
 MEMORY_BYTES = 1024 * MEBIBYTE
 """Of all tasks of one machine together. Beyond it they spill, so more is quicker only where values are many."""
 THREAD_BYTES = 48 * MEBIBYTE
