@@ -77,9 +77,9 @@ class Boundaries:
         self._seen: Counter[str] = Counter()
 
     def name(self, boundary: Boundary) -> str:
-        told = f"{boundary.kind}: {boundary.what}"
-        self._seen[told] += 1
-        return f"{told} #{self._seen[told]}"
+        boundary_text = f"{boundary.kind}: {boundary.what}"
+        self._seen[boundary_text] += 1
+        return f"{boundary_text} #{self._seen[boundary_text]}"
 
 
 def points_of(operation: str, run: Sequence[tuple[str, Boundary]]) -> Iterator[Point]:
@@ -234,7 +234,7 @@ class Trial:
                 case fault if fault in _DISK:
                     tree.fail(_DISK[fault])
                 case "second":
-                    beside = Beside(lambda: told(self.world, self.operation), self.world.folder / "second.log")
+                    beside = Beside(lambda: exit_status(self.world, self.operation), self.world.folder / "second.log")
                     beside.wait(_HELD_SECONDS)
                 case "writer":
                     beside = Beside(lambda: self.world.append(self.operation), self.world.folder / "second.log")
@@ -259,7 +259,7 @@ class Trial:
         self.log.unlink(missing_ok=True)
 
         def run_and_look() -> int:
-            ended = told(self.world, self.operation)
+            ended = exit_status(self.world, self.operation)
             self.world.status(self.operation)
             return ended
 
@@ -271,14 +271,14 @@ class Trial:
     def _started(self) -> Tree:
         self.log.unlink(missing_ok=True)
         tree = Tree(folder=self.world.warehouse, database=self.world.address.port, log=self.log)
-        tree.start(lambda: told(self.world, self.operation))
+        tree.start(lambda: exit_status(self.world, self.operation))
         return tree
 
     def _undisturbed_and_appended(self) -> dict[str, Any]:
         """Return the expected result if the writer appends after the run. The result is computed once."""
         if not self._appended:
             self.world.restore(self.operation)
-            in_process(lambda: told(self.world, self.operation), log=self.log)
+            in_process(lambda: exit_status(self.world, self.operation), log=self.log)
             in_process(lambda: self.world.append(self.operation), log=self.log)
             self._appended = self._afterwards()
         return self._appended
@@ -306,7 +306,7 @@ def _is_written(boundary: Boundary, fault: str) -> bool:
     return boundary.kind == "file" and boundary.what.split()[0] in _WRITING_CALLS[fault]
 
 
-def told(world: World, operation: str) -> int:
+def exit_status(world: World, operation: str) -> int:
     """The exit status of the operation's command."""
     try:
         print(world.run(operation))
@@ -350,8 +350,10 @@ def start_java() -> None:
 
 def _ask_that_one() -> None:
     if _java is not None:
-        told = _java.gateway.gateway_parameters
-        given = GatewayParameters(port=told.port, auth_token=told.auth_token, auto_convert=True, read_timeout=java.DEADLINE_SECONDS)
+        parameters = _java.gateway.gateway_parameters
+        given = GatewayParameters(
+            port=parameters.port, auth_token=parameters.auth_token, auto_convert=True, read_timeout=java.DEADLINE_SECONDS
+        )
         java.start = lambda _: (JavaGateway(gateway_parameters=given), None)
 
 

@@ -263,8 +263,8 @@ class Tree:
     def _of_file(self, name: str, path: Path, *, syncs: bool = False) -> Boundary | None:
         if not path.is_relative_to(self.folder):
             return None
-        told = _NAMED_ANEW.sub("*", str(path.relative_to(self.folder)))
-        return Boundary(kind="file", what=f"{name} {told}", writes=True, path=path, syncs=syncs)
+        place = _NAMED_ANEW.sub("*", str(path.relative_to(self.folder)))
+        return Boundary(kind="file", what=f"{name} {place}", writes=True, path=path, syncs=syncs)
 
     def _statements(self, connection: str, payload: bytes) -> Iterator[bytes]:
         """Yield the statements in the messages of PostgreSQL's protocol. For a prepared statement, yield the text from its preparation."""

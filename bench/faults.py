@@ -203,8 +203,8 @@ def try_operation(operation: str, given: argparse.Namespace, commit: str, ends: 
     trial.prepare()
     every, done = trial.points(), results(given.results)
     if given.tell:
-        told = Counter(point.boundary for point in every)
-        print("\n".join(f"{count} {name}" for name, count in told.items()))
+        boundaries = Counter(point.boundary for point in every)
+        print("\n".join(f"{count} {name}" for name, count in boundaries.items()))
         return 0
     before = [point for point in every if point in done and not given.again]
     chosen = [point for point in every if point.fault in given.fault and (point.boundary in given.at if given.at else point not in before)]

@@ -61,7 +61,7 @@ class Took:
         self.cpu.append(time.process_time() - cpu)
         self.wall.append(time.perf_counter() - wall)
 
-    def told(self, what: str, rows: int) -> str:
+    def line(self, what: str, rows: int) -> str:
         return f"  {what:34} {median(self.cpu):6.2f} CPU s {median(self.wall):6.2f} s   {rows / median(self.cpu):12,.0f} records/CPU s"
 
 
@@ -119,8 +119,8 @@ def main() -> int:
             limited.time(lambda: count("limited", at))
         assert shown["all"] == RECORDS, shown
         dearer = median(limited.cpu) / median(unfiltered.cpu)
-        print(unfiltered.told("read of all", RECORDS))
-        print(limited.told(f"read under limits ({shown['limited']:,})", RECORDS))
+        print(unfiltered.line("read of all", RECORDS))
+        print(limited.line(f"read under limits ({shown['limited']:,})", RECORDS))
         print(f"  ratio {dearer:.2f} (wall {median(limited.wall) / median(unfiltered.wall):.2f}), limit {DEAREST}")
 
         loop, in_a_row, single, fresh = Took(), Took(), Took(), Took()
@@ -133,10 +133,10 @@ def main() -> int:
             anew = JsonFiles(Path(folder)).open(NAME)
             fresh.time(partial(remove, anew, oldest(2 * turn + 1)))
         speed = median(loop.cpu) / median(single.cpu)
-        print(loop.told("bare loop", RECORDS))
-        print(in_a_row.told("removal of the oldest", RECORDS))
-        print(single.told("removal of single ones", RECORDS))
-        print(fresh.told("removal of the oldest, first look", RECORDS))
+        print(loop.line("bare loop", RECORDS))
+        print(in_a_row.line("removal of the oldest", RECORDS))
+        print(single.line("removal of single ones", RECORDS))
+        print(fresh.line("removal of the oldest, first look", RECORDS))
         print(f"  speed {speed:.2f} (wall {median(loop.wall) / median(single.wall):.2f}), limit {SLOWEST}; of the oldest "
               f"{median(loop.cpu) / median(in_a_row.cpu):.2f}, with a first look {median(loop.cpu) / median(fresh.cpu):.2f}")  # fmt: skip
         world.close()

@@ -65,8 +65,8 @@ def application() -> Any:
         if error.status_code == UNKNOWN_VISITOR and "text/html" in request.headers.get("accept", ""):
             asked = quote(f"{request.url.path}?{request.url.query}".removesuffix("?"), safe="")
             return RedirectResponse(f"{base(request).removesuffix(PREFIX)}{LOGIN}?next={asked}", SEE_OTHER, headers=pages.HEADERS)
-        told = HTTPStatus(error.status_code).phrase
-        return answer(pages.error(base=base(request), kind=told, message=str(error.detail)), error.status_code)
+        kind = HTTPStatus(error.status_code).phrase
+        return answer(pages.error(base=base(request), kind=kind, message=str(error.detail)), error.status_code)
 
     @app.exception_handler(RequestValidationError)
     def not_whole(request: Request, error: RequestValidationError) -> HTMLResponse:

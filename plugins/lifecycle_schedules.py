@@ -112,8 +112,8 @@ def _pause_again(dag_run: DagRun) -> None:
         return
     pausing = update(DagModel).where(DagModel.dag_id == dag_id).values(is_paused=True).execution_options(synchronize_session="fetch")
     session.execute(pausing)
-    told = json.dumps({"is_paused": True, "why": WHY_OFF})
-    session.add(Log(event="paused", dag_id=dag_id, owner="message lifecycle", owner_display_name="Message lifecycle", extra=told))
+    extra = json.dumps({"is_paused": True, "why": WHY_OFF})
+    session.add(Log(event="paused", dag_id=dag_id, owner="message lifecycle", owner_display_name="Message lifecycle", extra=extra))
 
 
 def _session_of(dag_run: DagRun) -> Session | None:

@@ -147,9 +147,9 @@ def _named_errors() -> Iterator[None]:
         log.warning("%s: %s", error.code, error)  # the trace shows only the class of the error
         raise
     except LifecycleError as error:
-        told = f"{error.code}: {error}"
-        log.error("%s", told)
-        raise AirflowFailException(told) from error
+        message = f"{error.code}: {error}"
+        log.error("%s", message)
+        raise AirflowFailException(message) from error
 
 
 def _run(context: Context) -> str:

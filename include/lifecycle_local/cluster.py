@@ -78,7 +78,7 @@ def token(layout: Layout) -> str:
 
 def store_settings(uri: str, key: Key) -> dict[str, str]:
     """Return the settings of Java and PyIceberg for the store and this key."""
-    told = {
+    s3 = {
         "s3.endpoint": uri,
         "s3.path-style-access": "true",
         "s3.access-key-id": key.name,
@@ -86,7 +86,7 @@ def store_settings(uri: str, key: Key) -> dict[str, str]:
         "client.region": REGION,
         "s3.region": REGION,
     }
-    return told if key.token is None else {**told, "s3.session-token": key.token}
+    return s3 if key.token is None else {**s3, "s3.session-token": key.token}
 
 
 def served_catalog_settings(layout: Layout, address: Address, store: str) -> dict[str, str]:
@@ -114,14 +114,14 @@ def start(layout: Layout, java: Java, jars: tuple[Path, ...], store_jars: tuple[
     store, catalog = (f"http://{LOOPBACK}:{last_port(layout.ports_file, name)}" for name in (STORE, REST))
     settings = spark_cluster.start(layout, java, (*jars, *store_jars), cores=_CORES, memory=_MEMORY)
     landing = store_settings(store, landing_key(layout))
-    told = {"type": "rest", "uri": catalog, "token": token(layout), **landing}
+    catalog_settings = {"type": "rest", "uri": catalog, "token": token(layout), **landing}
     # Else Iceberg warns at each start that it guesses these.
     of_java = {"rest.auth.type": "oauth2", "oauth2-server-uri": f"{catalog}/v1/oauth/tokens", **_IO}
     of_java["lifecycle.atomic-transactions"] = "true"  # all tables of a commit are swapped in one transaction of the database
     return Lake(
         java={
             _PREFIX: "org.apache.iceberg.spark.SparkCatalog",
-            **{f"{_PREFIX}.{name}": value for name, value in {**told, **of_java}.items()},
+            **{f"{_PREFIX}.{name}": value for name, value in {**catalog_settings, **of_java}.items()},
             **settings,
             "spark.cores.max": f"{spark_cluster.WORKERS}",
             "spark.executor.cores": "1",
@@ -129,7 +129,7 @@ def start(layout: Layout, java: Java, jars: tuple[Path, ...], store_jars: tuple[
             "spark.pyspark.python": spark_cluster.python_of_machines(layout),
             "spark.pyspark.driver.python": str(venv_python()),
         },
-        python=told,
+        python=catalog_settings,
         # Settings that hold for this machine alone.
         without=("spark.local.dir", "spark.python.daemon.module"),
     )

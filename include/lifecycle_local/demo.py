@@ -44,24 +44,24 @@ class Shown:
     """A DAG that the demo lets run, in words. `interval`: the setting of its schedule; None: it is triggered."""
 
     dag_id: str
-    told: str
+    title: str
     interval: Literal["interval", "compaction_interval", "snapshots_interval"] | None
 
 
-COMPACTION = Shown(dag_id="log_compaction", told="Airflow runs the DAG log_compaction", interval="compaction_interval")
+COMPACTION = Shown(dag_id="log_compaction", title="Airflow runs the DAG log_compaction", interval="compaction_interval")
 CLEANER = Shown(
     dag_id="message_cleaner",
-    told="Airflow runs the DAG message_cleaner: due, plan and stage, mark, gate, publish, verify",
+    title="Airflow runs the DAG message_cleaner: due, plan and stage, mark, gate, publish, verify",
     interval="interval",
 )
 DOCUMENTS = Shown(
     dag_id="snapshot_with_purge",
-    told="Airflow runs the DAG snapshot_with_purge",
+    title="Airflow runs the DAG snapshot_with_purge",
     interval="snapshots_interval",
 )
 RECLAIM = Shown(
     dag_id="storage_reclaim",
-    told="Airflow runs the DAG storage_reclaim: what was removed longer ago than the undo window leaves the disk",
+    title="Airflow runs the DAG storage_reclaim: what was removed longer ago than the undo window leaves the disk",
     interval=None,
 )
 FLIGHTS = TopicName(stream="demo", topic="flights")
@@ -181,7 +181,7 @@ def _run(api: airflow.AirflowApi, progress: Progress, dag: Shown) -> list[Outcom
     A scheduler that owes two intervals makes both runs at once, and one leaves to the other what that works on: both are waited for.
     """
     dag_id = dag.dag_id
-    with progress.step(dag.told):
+    with progress.step(dag.title):
         api.wait_for_dag(dag_id, seconds=120)
         before = _runs(api, dag_id)
         known = {run["dag_run_id"] for run in before}
@@ -373,9 +373,9 @@ def _check_clients(s: Services, progress: Progress) -> None:
         slowest = f"the slowest client goes on from {pinned:,}; "
     try:
         documents.pull(s, COMPONENTS, DOCUMENT, client="tablet", client_seq=100, epoch=0)
-    except EpochMismatch as told:
+    except EpochMismatch as error:
         progress.say(
-            f"  {slowest}a tablet that was away is told: EpochMismatch, epoch {told.brought} against {told.epoch}; it attaches again"
+            f"  {slowest}a tablet that was away is told: EpochMismatch, epoch {error.brought} against {error.epoch}; it attaches again"
         )
         return
     raise document_differs(f"{COMPONENTS}: a client that stood on purged changes was let go on")
@@ -410,11 +410,11 @@ def _take_back(s: Services, progress: Progress, topic: TopicName) -> None:
     came, removed = outcome.restored, s.ledger.record(plan_id).plan.expected.removed_rows
     if outcome.name == "published" and (came != removed or after != before + came - outcome.removed_rows):
         raise afterwards_failed(f"{topic}: {removed:,} messages went with plan {plan_id}, {came:,} came back, {after:,} are there")
-    told = f"{came:,} messages came back, {outcome.removed_rows:,} markers went" if outcome.name == "published" else "it was before"
+    effect = f"{came:,} messages came back, {outcome.removed_rows:,} markers went" if outcome.name == "published" else "it was before"
     again = steps.run(s, topic, as_of=s.ledger.now())
     if again.removed_rows:
         raise afterwards_failed(f"{topic}: what came back was removed again: {dict(again.removed)}")
-    progress.say(f"  {told}; {after:,} messages are there, and the cleaner, run again, takes none of them")
+    progress.say(f"  {effect}; {after:,} messages are there, and the cleaner, run again, takes none of them")
 
 
 def _report_space(s: Services, progress: Progress, outcomes: list[OutcomeView], topic: TopicName, *, on_disk: int) -> None:

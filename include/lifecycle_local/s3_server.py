@@ -124,11 +124,12 @@ class S3Server:
             environ["werkzeug.socket"].shutdown(SHUT_RDWR)
             raise ConnectionAbortedError
         if isinstance(answer, Refused):
-            told = b"" if asked.method == "HEAD" else f"<Error><Code>{escape(answer.code)}</Code></Error>".encode()
+            content = b"" if asked.method == "HEAD" else f"<Error><Code>{escape(answer.code)}</Code></Error>".encode()
             start(
-                f"{answer.status.value} {answer.status.phrase}", [("Content-Type", "application/xml"), ("Content-Length", str(len(told)))]
+                f"{answer.status.value} {answer.status.phrase}",
+                [("Content-Type", "application/xml"), ("Content-Length", str(len(content)))],
             )
-            return [told]
+            return [content]
         return answer
 
     def _answer(self, asked: S3Request, environ: dict[str, Any], start: Start) -> Iterable[bytes] | Refused | None:
@@ -151,7 +152,7 @@ class S3Server:
         with found.lock:
             found._value_buffer.seek(first)
             content = found._value_buffer.read(last + 1 - first)
-        told = {
+        headers = {
             "Content-Type": "application/octet-stream",
             "Content-Length": str(len(content)),
             "Content-Range": f"bytes {first}-{last}/{found.size}",
@@ -159,7 +160,7 @@ class S3Server:
             "ETag": found.etag,
             "Last-Modified": found.last_modified_RFC1123,
         }
-        start("206 PARTIAL CONTENT", list(told.items()))
+        start("206 PARTIAL CONTENT", list(headers.items()))
         return [content]
 
     def _has(self, bucket: str) -> bool:

@@ -87,11 +87,11 @@ def _start_database(layout: Layout, progress: Progress) -> _Started:
     with progress.step("PostgreSQL"):
         address = postgres.start(layout)
     port = _airflow_port(layout)
-    told = partial(environment, layout, java=tools.java, address=address, airflow_port=port, last=tools.store_jars)
-    settings = told()
+    settings_of = partial(environment, layout, java=tools.java, address=address, airflow_port=port, last=tools.store_jars)
+    settings = settings_of()
     lake = _lake(layout, tools, address, settings, progress)
     if layout.is_cluster:
-        settings = told(master=lake.java["spark.master"])
+        settings = settings_of(master=lake.java["spark.master"])
     write_spark_conf(layout, lake, tools.jars, find_archive(layout, *tools.archived))
     write_pyiceberg_conf(layout, lake)
     write_environment(layout, settings)
@@ -206,13 +206,13 @@ def up(
                     found = redis.start(layout)
                 started = replace(started, settings={**started.settings, **redis.environment(layout, found)})
                 write_environment(layout, started.settings)
-            record, told = (_launch_recorder, ", made in the background") if archive_later else (_record_archive, "")
+            record, remark = (_launch_recorder, ", made in the background") if archive_later else (_record_archive, "")
             with _run_in_background(lambda cancelled: record(layout, started, cancelled)) as recorded:
                 if once_database_runs:
                     once_database_runs()
                 if with_airflow:
                     airflow.start(layout, merge_environment(started.settings), progress)
-                with progress.step(f"Class archive for quick starts of Spark{told}"):
+                with progress.step(f"Class archive for quick starts of Spark{remark}"):
                     recorded.result()
         except BaseException:
             if not airflow_ran:

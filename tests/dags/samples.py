@@ -107,7 +107,7 @@ def status(**changes: Any) -> Any:
         "overdue": {"messages": 0, "since": None, "for_seconds": None, "max_overdue": 86_400},
         "held": [held()],
         "obligations": [obligation(), obligation(kind="question", state="late", problems=[EVIL])],
-        "past_expiry": {"messages": 0, "segments": 0, "until": None, "last_until": None, "never": 0, "told": None},
+        "past_expiry": {"messages": 0, "segments": 0, "until": None, "last_until": None, "never": 0, "text": None},
         "refused": {"rows": 3, "batches": [EVIL]},
         "next_due_at": "2026-11-26T00:00:00Z",
         "waiting": None,

@@ -148,7 +148,7 @@ def whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
     def ran(_api: object, shown: Progress, dag: demo.Shown) -> list[OutcomeView]:
         works: dict[str, Work] = {"log_compaction": "compaction", "snapshot_with_purge": "snapshot_with_purge"}
         topics = [demo.COMPONENTS] if dag == demo.DOCUMENTS else [demo.FLIGHTS] if dag != demo.CLEANER else [demo.FLIGHTS, demo.WITH_TTL]
-        with shown.step(dag.told):
+        with shown.step(dag.title):
             made.world.set_now(Instant(s.ledger.now() + 10 * SECOND))
             if dag == demo.RECLAIM:  # what lies in memory has no files
                 gone = Outcome(name="published", operation="reclaim", topic=demo.FLIGHTS, as_of=NOW, plan_id="f" * 32)

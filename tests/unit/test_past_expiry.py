@@ -49,7 +49,7 @@ TOLD = f"40 messages past expiry, kept by 1 segment until {UNTIL}. To delete sin
 
 
 def test_one_figure_is_shown_everywhere(lake: Lake, fifty: TopicName) -> None:
-    figure = {"messages": 40, "segments": 1, "until": UNTIL, "last_until": UNTIL, "never": 0, "told": TOLD}
+    figure = {"messages": 40, "segments": 1, "until": UNTIL, "last_until": UNTIL, "never": 0, "text": TOLD}
     (status,) = lake.say("status", "-o", "json").document
     assert status["past_expiry"] == figure
     assert (status["ok"], status["due"]["messages"]) == (True, 0), "what no run could take is not late"
@@ -79,7 +79,7 @@ def test_a_topic_of_which_none_is_past_its_expiry_says_nothing_of_it(lake: Lake)
     topic = lake.topic("shop/orders", message_expiry=10 * DAY_S)
     fill(lake, topic, 9, 5)
     (status,) = lake.say("status", "-o", "json").document
-    assert (status["past_expiry"]["messages"], status["past_expiry"]["told"]) == (0, None)
+    assert (status["past_expiry"]["messages"], status["past_expiry"]["text"]) == (0, None)
     page = topic_page(lake.services, topic)
     assert "past their expiry" not in shown(pages.topic(base="/lifecycle", page=page))
     lake.topic("shop/letters", fold="last_write")
@@ -93,7 +93,7 @@ def test_several_segments_are_told_by_the_first_and_the_last(lake: Lake) -> None
     fill(lake, topic, 1, 12)
     found = figure(lake, topic)
     assert (found.messages, found.segments) == (3, 2)
-    assert "kept by 2 segments until 2026-11-26T12:00:00Z to 2026-11-30T12:00:00Z" in str(found.told)
+    assert "kept by 2 segments until 2026-11-26T12:00:00Z to 2026-11-30T12:00:00Z" in str(found.text)
 
 
 def test_a_time_that_is_unknown_keeps_its_segment_for_ever(lake: Lake) -> None:
@@ -101,7 +101,7 @@ def test_a_time_that_is_unknown_keeps_its_segment_for_ever(lake: Lake) -> None:
     fill(lake, topic, 30, None, 20)
     found = figure(lake, topic)
     assert (found.messages, found.until, found.never) == (2, None, 2)
-    assert "with no end (unknown times)" in str(found.told)
+    assert "with no end (unknown times)" in str(found.text)
 
 
 def test_what_another_rule_takes_is_not_kept(lake: Lake) -> None:
@@ -147,7 +147,7 @@ def test_alter_tells_what_would_go_and_what_somebody_holds(lake: Lake) -> None:
     lake.say("consumer", "commit", "shop/orders", "billing", "0:0")
     told = lake.say("topic", "alter", "shop/orders", "--set", f"message_expiry={DAY_S}", "-o", "json").document["means"]
     assert (told["would_remove"], told["held"]) == (1, 1)
-    assert told["told"] == "a run now would remove 1 of 3 messages. 1 more are due, but on hold"
+    assert told["text"] == "a run now would remove 1 of 3 messages. 1 more are due, but on hold"
 
 
 def test_create_tells_the_settings_that_the_topic_has_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,8 +109,8 @@ def forget_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome
     holds = holds_of(s, name)
     if holds:
         raise HeldByLegalHold(str(name), None, [hold.description for hold in holds])
-    told = f"no plan has deleted it, and it is not there; {by} says that it is meant to be gone: {text}"
-    outcome = Outcome(name="no_op", operation="topic_delete", topic=name, as_of=s.ledger.now(), detail=told)
+    detail = f"no plan has deleted it, and it is not there; {by} says that it is meant to be gone: {text}"
+    outcome = Outcome(name="no_op", operation="topic_delete", topic=name, as_of=s.ledger.now(), detail=detail)
     s.ledger.record_run_outcome(None, outcome)
     s.ledger.forget_topic(name)
     return outcome

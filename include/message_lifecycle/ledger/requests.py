@@ -525,9 +525,9 @@ def _accepted(text: str, names: _Names) -> str:
 def _tell_plan(connection: Connection, plan_id: str, names: _Names) -> None:
     documents, plans = tables.plan_documents, tables.plans
     document = connection.execute(select(documents.c.document).where(documents.c.plan_id == plan_id)).scalar_one()
-    told = names.replace_in_json(document)
-    if told != document:
-        connection.execute(update(documents).where(documents.c.plan_id == plan_id).values(document=told, text_id=plan_id_of(told)))
+    replaced = names.replace_in_json(document)
+    if replaced != document:
+        connection.execute(update(documents).where(documents.c.plan_id == plan_id).values(document=replaced, text_id=plan_id_of(replaced)))
     row = connection.execute(select(plans.c.staged, plans.c.report, plans.c.approval).where(plans.c.plan_id == plan_id)).one()
     texts = {column: (text, names.replace_in_json(text)) for column, text in row._mapping.items() if text is not None}
     _update_changed(connection, plans, plans.c.plan_id == plan_id, **texts)

@@ -363,16 +363,17 @@ class Receipt:
     def from_json(cls, text: str) -> Receipt:
         """Raises InvalidReceipt."""
         try:
-            told: dict[str, Any] = json.loads(text)
-            if told["format"] != RECEIPT_FORMAT:
-                raise invalid_receipt(f"its format is {told['format']}, this program knows {RECEIPT_FORMAT}")
+            content: dict[str, Any] = json.loads(text)
+            if content["format"] != RECEIPT_FORMAT:
+                raise invalid_receipt(f"its format is {content['format']}, this program knows {RECEIPT_FORMAT}")
             topics = tuple(
-                TopicReceipt(**{**topic, "tables": tuple(_table_receipt(table) for table in topic["tables"])}) for topic in told["topics"]
+                TopicReceipt(**{**topic, "tables": tuple(_table_receipt(table) for table in topic["tables"])})
+                for topic in content["topics"]
             )
-            return cls(**{**told, "digests": tuple(told["digests"]), "topics": topics})
+            return cls(**{**content, "digests": tuple(content["digests"]), "topics": topics})
         except (KeyError, TypeError, ValueError) as error:
             raise invalid_receipt(f"it cannot be read ({type(error).__name__})") from error
 
 
-def _table_receipt(told: dict[str, Any]) -> TableReceipt:
-    return TableReceipt(**{**told, "snapshots": tuple(told["snapshots"]), "gone": tuple(told["gone"])})
+def _table_receipt(content: dict[str, Any]) -> TableReceipt:
+    return TableReceipt(**{**content, "snapshots": tuple(content["snapshots"]), "gone": tuple(content["gone"])})

@@ -81,7 +81,7 @@ def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) 
     cut = _earliest(_earliest(as_of - window, facts.needed_since), facts.undoable_since)
     orphans = _earliest(as_of - policy.orphan_age_us, facts.needed_since)
     changes: list[Forget] = []
-    told: list[LooseFiles] = []
+    loose_files: list[LooseFiles] = []
     due_at: list[Instant] = []
     left = policy.reclaim_max_files
     for table in () if facts.held else facts.tables:
@@ -98,7 +98,7 @@ def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) 
         made = _change(table, kept, loose)
         if made is not None:
             changes.append(made)
-            told.append(loose)
+            loose_files.append(loose)
             left -= len(loose.files)
     uuid = next((table.table_uuid for table in facts.tables if not table.table), "")
     requirements = required_of_table(uuid, facts.snapshot_id, policy, facts.heeded)
@@ -109,11 +109,11 @@ def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) 
         expected=replace(
             empty.expected,
             removed_bytes=sum(files.size_bytes for change in changes for files in change.files),
-            bytes_in=sum(loose.total_bytes for loose in told),
+            bytes_in=sum(loose.total_bytes for loose in loose_files),
         ),
         warnings=tuple(f"nothing is reclaimed: {holder}" for holder in facts.held),
         asks=asks_where_shorter(WINDOW, policy, facts.accepted) if changes else (),
-        more=any(loose.more for loose in told),
+        more=any(loose.more for loose in loose_files),
         next_due_at=min(due_at, default=None),
     )
 

@@ -309,9 +309,9 @@ def _tightened(facts: DocumentFacts, policy: Policy, losing: Sequence[SnapshotDo
         yield "no earlier run of this topic is recorded"
         return
     for _, documents in sorted(tightened_settings(policy, facts.policies, facts.accepted, facts.accepted_own).items()):
-        where, told = documents[0]
+        where, reason = documents[0]
         others = f" and {len(documents) - 1} more" if len(documents) > 1 else ""
-        yield f"{told} ({where}{others})"
+        yield f"{reason} ({where}{others})"
 
 
 def tightened_settings(

@@ -60,10 +60,10 @@ def decide(
     if approval is not None and approval.plan_id != plan.plan_id:
         return WithheldVerdict(outcome="blocked", reason="the approval belongs to another plan")
     if approval is not None and approval.granted and approval.gate_id not in (None, report.gate_id):
-        told = (
+        reason = (
             f"{approval.by} answered gate report {short(approval.gate_id or '')}, but the staged change has report {short(report.gate_id)}"
         )
-        return WithheldVerdict(outcome="lapsed", reason=told)
+        return WithheldVerdict(outcome="lapsed", reason=reason)
     match report.judgement:
         case "blocked":
             failed = ", ".join(check.id for check in report.blocking)
@@ -75,8 +75,8 @@ def decide(
             if approval is None:
                 limits = "; ".join(check.found for check in report.checks if not check.passed)
                 if now > asked_at + approval_ttl_us:
-                    told = f"no answer within {format_duration(approval_ttl_us / MICROS_PER_SECOND)}: {limits}"
-                    return WithheldVerdict(outcome="lapsed", reason=told)
+                    reason = f"no answer within {format_duration(approval_ttl_us / MICROS_PER_SECOND)}: {limits}"
+                    return WithheldVerdict(outcome="lapsed", reason=reason)
                 return WithheldVerdict(outcome="needs_approval", reason=limits)
             if approval.at > asked_at + approval_ttl_us:
                 return WithheldVerdict(outcome="lapsed", reason=f"{approval.by} answered after the plan had lapsed")

@@ -228,9 +228,11 @@ app.command()(repair)
 def _read_recorded_topic(text: str, *, topic: str | None, partitions: int | None, settings: Mapping[str, Value]) -> RecordedTopic:
     """Return the topic of the recorded command. Refuse every option that the recorded command already sets."""
     given = {"TOPIC": topic is not None, "--partitions": partitions is not None, "--set message_expiry": "message_expiry" in settings}
-    told = [name for name, is_given in given.items() if is_given]
-    if told:
-        raise typer.BadParameter(f"the command that is recorded says {' and '.join(told)} already: leave it out", param_hint="--from-iggy")
+    repeated = [name for name, is_given in given.items() if is_given]
+    if repeated:
+        raise typer.BadParameter(
+            f"the command that is recorded says {' and '.join(repeated)} already: leave it out", param_hint="--from-iggy"
+        )
     return RecordedTopic.from_iggy(text)
 
 

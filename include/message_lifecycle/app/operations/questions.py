@@ -29,13 +29,13 @@ def lines_of_messages(plan: Plan, where: str, going: Removed, failed: Sequence[C
 
 def lines_of_documents(plan: Plan, where: str, going: Removed, failed: Sequence[Check]) -> list[str]:
     """Return the lines without any document's name. Airflow keeps the question, and an erasure reaches only the ledger."""
-    told = [("approval reasons", plan.asks), ("held documents", plan.held), ("warnings", plan.warnings)]
+    remarks = [("approval reasons", plan.asks), ("held documents", plan.held), ("warnings", plan.warnings)]
     return [
         first_line(plan, where, going),
         "",
         *(f"* why approval: not true: {check.says}" for check in failed),
         *(f"* reason: {count:,} by {reason}" for reason, count in going),
-        *(f"* {amount(len(entries), what)}: `lifecycle ledger show {short(plan.plan_id)}`" for what, entries in told if entries),
+        *(f"* {amount(len(entries), what)}: `lifecycle ledger show {short(plan.plan_id)}`" for what, entries in remarks if entries),
         last_line(plan),
     ]
 

@@ -177,8 +177,8 @@ def end_lost(s: Services, plan_id: str) -> Outcome:
     if left:
         raise files_left(plan_id, str(topic), left)
     reclaimer_of(s, topic).forget(plan_id)
-    told = f"plan {plan_id}, which is not open in the ledger, had begun to remove the deleted topic for good; no file of it is left"
-    return s.ledger.record_run_outcome(None, Outcome(name="no_op", operation="reclaim", topic=topic, as_of=s.ledger.now(), detail=told))
+    detail = f"plan {plan_id}, which is not open in the ledger, had begun to remove the deleted topic for good; no file of it is left"
+    return s.ledger.record_run_outcome(None, Outcome(name="no_op", operation="reclaim", topic=topic, as_of=s.ledger.now(), detail=detail))
 
 
 def forget_ended(s: Services) -> None:
@@ -221,9 +221,9 @@ def _readers(s: Services, name: TopicName) -> Iterable[str]:
     try:
         s.topics.describe(name)
     except UnknownTopic:
-        told = {"consumer": "consumer {} reads it", "replica": "replica {} copies it"}
+        reasons = {"consumer": "consumer {} reads it", "replica": "replica {} copies it"}
         readers = {(reader.kind, reader.consumer) for reader in s.ledger.consumers(name)}
-        yield from (told[kind].format(consumer) for kind, consumer in sorted(readers) if kind in told)
+        yield from (reasons[kind].format(consumer) for kind, consumer in sorted(readers) if kind in reasons)
 
 
 # Free space after the undo window: old snapshots, and files that no snapshot names (DEL-7).

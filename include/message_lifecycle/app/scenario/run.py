@@ -316,8 +316,8 @@ class ScenarioRun:
             return self._quarantined.get(name, 0) + self.world.quarantined(name)
         if field_name not in self._last.found:
             where = f"steps[{index}].expect.{field_name}"
-            told = ", ".join(sorted(self._last.found))
-            raise InvalidScenario(where, field_name, f"what step {index - 1} ({self._last.verb}) can tell: {told}")
+            known = ", ".join(sorted(self._last.found))
+            raise InvalidScenario(where, field_name, f"what step {index - 1} ({self._last.verb}) can tell: {known}")
         return self._last.found[field_name]
 
     # Small helpers of the format

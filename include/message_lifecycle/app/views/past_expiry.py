@@ -71,7 +71,7 @@ class PastExpiry(View):
     until: Instant | None
     last_until: Instant | None
     never: Count
-    told: str | None
+    text: str | None
     """The figures as a sentence. None: no message is past its expiry."""
 
 
@@ -85,7 +85,7 @@ def past_expiry_view(s: Services, name: TopicName, policy: Policy, as_of: Instan
         until=first,
         last_until=last,
         never=sum(one.messages for one in kept.values() if one.until is None),
-        told=_summary_text(kept, first, last) if kept else None,
+        text=_summary_text(kept, first, last) if kept else None,
     )
 
 

@@ -206,8 +206,8 @@ class StatusView(View):
             yield f"{amount(due.messages, things)} due. The next run purges them"
         elif due.messages:
             yield f"{amount(due.messages, things)} due, for {format_span(due.for_seconds)} of {longest} (max_overdue). The next run removes them"
-        if self.past_expiry and self.past_expiry.told:
-            yield self.past_expiry.told
+        if self.past_expiry and self.past_expiry.text:
+            yield self.past_expiry.text
         # The line of the question follows, with the command that answers it.
         others = [held for held in self.held if not (waiting and held.holder == "open_approval")]
         for held in others[:_HOLDERS_SHOWN]:

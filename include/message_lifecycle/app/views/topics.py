@@ -126,7 +126,7 @@ class RunNow(View):
     """None: unknown."""
     would_remove: Count | None
     held: Count | None
-    told: str
+    text: str
     """The figures as a sentence, or the reason why they are unknown."""
 
 
@@ -188,7 +188,7 @@ class DescribedTopic(TopicView):
                 "table": self.uuid,
                 "live view": self.view,
                 "messages": f"{count(self.messages)}, {size(self.bytes)}",
-                "past expiry": self.past_expiry.told,
+                "past expiry": self.past_expiry.text,
                 "compacted view": self._compacted(),
             }
         yield replace(ObligationView.table, title="Pending work").of(self.obligations)
@@ -208,7 +208,7 @@ class AlteredTopic(TopicView):
     def screen_blocks(self) -> Iterator[Block]:
         yield Line(str(self.topic), style="bold")
         yield ChangedSetting.table.of(self.changed)
-        yield Line(f"{self.means.told[0].upper()}{self.means.told[1:]}.", wraps=True)
+        yield Line(f"{self.means.text[0].upper()}{self.means.text[1:]}.", wraps=True)
         yield Line(f"Every setting: lifecycle topic describe {self.topic}", style="dim")
         yield from self.question_blocks()
 
@@ -342,7 +342,7 @@ def _preview_now(s: Services, name: TopicName, policy: Policy, past: PastExpiry)
         would = preview(s, name, as_of=s.ledger.now(), work="snapshot_with_purge" if policy.has_documents else "message_cleaner")
     except LifecycleError as error:
         unknown = f"the effect of a run now is unknown: {error.code}: {error}"
-        return RunNow(messages=None, would_remove=None, held=None, told=unknown)
+        return RunNow(messages=None, would_remove=None, held=None, text=unknown)
     things, expected, held = "changes" if policy.has_documents else "messages", would.expected, sum(entry.rows for entry in would.held)
     texts = [
         f"a run now would remove {expected.removed_rows:,} of {amount(expected.rows_in, things)}"
@@ -350,8 +350,8 @@ def _preview_now(s: Services, name: TopicName, policy: Policy, past: PastExpiry)
         else f"it has no {things}"
     ]
     texts += [f"{held:,} more are due, but on hold"] if held else []
-    texts += [past.told] if past and past.told is not None else []
-    return RunNow(messages=expected.rows_in, would_remove=expected.removed_rows, held=held, told=". ".join(texts))
+    texts += [past.text] if past and past.text is not None else []
+    return RunNow(messages=expected.rows_in, would_remove=expected.removed_rows, held=held, text=". ".join(texts))
 
 
 def consumers_view(s: Services, name: TopicName) -> list[ConsumerView]:

@@ -87,8 +87,8 @@ class TableStore(NamesFailures, ChangeStore):
         found = None if table is None else commit_that_says(table, PLAN_ID, plan.plan_id)
         if found is None:
             return None
-        told = summary_of(found)
-        return replace(self._describe_commit(plan.plan_id, found.snapshot_id, told), at_once=AT_ONCE in told)
+        summary = summary_of(found)
+        return replace(self._describe_commit(plan.plan_id, found.snapshot_id, summary), at_once=AT_ONCE in summary)
 
     def has_begun(self, plan: Plan) -> bool:
         from message_lifecycle.stores.iceberg.undo_sources import has_committed
@@ -146,7 +146,7 @@ class TableStore(NamesFailures, ChangeStore):
         if fence.find(table, plan.plan_id) is not None:
             return None
         made = make()
-        told = {**fence.properties(verdict, given.ledger(), made.removed), **made.tells}
+        properties = {**fence.properties(verdict, given.ledger(), made.removed), **made.tells}
 
         def judge(walk: Walk) -> None:
             self._steps(f"inside_{of}")
@@ -154,7 +154,7 @@ class TableStore(NamesFailures, ChangeStore):
 
         def update(on: Java, _walk: Walk) -> Iterator[Java]:
             one = made.update(on)
-            for key, value in told.items():
+            for key, value in properties.items():
                 one.set(key, value)
             yield one
 

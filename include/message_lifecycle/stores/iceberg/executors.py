@@ -81,8 +81,8 @@ def registered(context: SparkContext) -> list[int]:
 
 
 def _executors(context: SparkContext) -> list[int]:
-    told = context._jsc.sc().statusStore().executorList(True)
-    every = [told.apply(at) for at in range(told.size())]
+    listed = context._jsc.sc().statusStore().executorList(True)
+    every = [listed.apply(at) for at in range(listed.size())]
     return [int(one.maxTasks()) for one in every if str(one.id()) != "driver"]
 
 

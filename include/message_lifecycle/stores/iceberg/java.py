@@ -370,8 +370,8 @@ def start(found: Mapping[str, str], /) -> Connection:
         raise SparkUnavailable(f"the Java process did not start: {error}") from error
     remember_process(process)
     assert process.stdin is not None and process.stdout is not None
-    told = select.select([process.stdout], [], [], START_SECONDS)[0]
-    port, secret = (process.stdout.readline().strip().decode() if told else "" for _ in range(2))
+    readable = select.select([process.stdout], [], [], START_SECONDS)[0]
+    port, secret = (process.stdout.readline().strip().decode() if readable else "" for _ in range(2))
     if not port.isdigit() or not secret:
         process.kill()
         raise SparkUnavailable(f"the Java process did not start: status {process.wait()}, and it said {port!r}")

@@ -244,16 +244,16 @@ def _named_errors(path: str, doing: Literal["read", "write"]) -> Iterator[None]:
         yield
     except (OSError, *TORN) as error:
         number = ENOENT if isinstance(error, FileNotFoundError) else error.errno if isinstance(error, OSError) else None
-        told = [path, doing, reason_of(error), number]
-        raise OSError(f"a file of the lake failed: {json.dumps(told)}") from error
+        content = [path, doing, reason_of(error), number]
+        raise OSError(f"a file of the lake failed: {json.dumps(content)}") from error
 
 
 def parse_failure(text: str) -> LifecycleError | None:
     """Return our error for a text of DuckDB; None if the text is about no file of `LakeFiles`."""
-    told = _FAILED.search(text)
-    if told is None:
+    match = _FAILED.search(text)
+    if match is None:
         return None
-    path, doing, reason, number = json.loads(told[1])
+    path, doing, reason, number = json.loads(match[1])
     if doing == "write":
         return storage_failure(OSError(number or 0, reason), path) or storage_refused(path, reason)
     return FileLost(path, "it is not there") if number == ENOENT else FileUnreadable(path, reason)

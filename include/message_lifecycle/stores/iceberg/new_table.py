@@ -121,10 +121,10 @@ def _begun(jvm: Jvm, place: Place, shape: TableShape, properties: Mapping[str, s
         for name in later:
             columns.addColumn(name, whole.findField(name).type())
         columns.commit()
-        told = transaction.updateProperties()
+        update = transaction.updateProperties()
         for key, value in after.items():
-            told.set(key, value)
-        told.commit()
+            update.set(key, value)
+        update.commit()
     # Iceberg numbers columns itself, and what reads and writes files knows ours.
     assert whole.sameSchema(transaction.table().schema()), f"{'.'.join(place)}: its columns are numbered otherwise than its shape says"
     empty = transaction.newFastAppend()

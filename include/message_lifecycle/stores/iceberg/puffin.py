@@ -40,7 +40,7 @@ def puffin_file(vectors: Iterable[tuple[str, Positions]]) -> tuple[bytes, list[B
         vector = _blob(positions)
         blobs.append(Blob(data_file=data_file, offset=len(content), length=len(vector), rows=len(positions)))
         content += vector
-    told = [
+    entries = [
         {
             "type": "deletion-vector-v1",
             "fields": [_ROW_POSITION_FIELD],
@@ -53,7 +53,7 @@ def puffin_file(vectors: Iterable[tuple[str, Positions]]) -> tuple[bytes, list[B
         }
         for blob in blobs
     ]
-    footer = json.dumps({"blobs": told, "properties": {"created-by": "message-lifecycle"}}).encode()
+    footer = json.dumps({"blobs": entries, "properties": {"created-by": "message-lifecycle"}}).encode()
     content += _FILE_MAGIC + footer + len(footer).to_bytes(4, "little") + bytes(4) + _FILE_MAGIC
     return bytes(content), blobs
 

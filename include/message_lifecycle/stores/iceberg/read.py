@@ -179,8 +179,8 @@ class IcebergReader(NamesFailures):
         snapshot = self._commit_of(self._tables.load(plan.topic), plan.plan_id)
         if snapshot is None:
             return None
-        told = _summary(snapshot)
-        return replace(published_from_summary(plan.plan_id, snapshot.snapshot_id, told), at_once=AT_ONCE in told)
+        summary = _summary(snapshot)
+        return replace(published_from_summary(plan.plan_id, snapshot.snapshot_id, summary), at_once=AT_ONCE in summary)
 
     def removed_files(self, plan: Plan) -> Sequence[str]:
         from message_lifecycle.stores.iceberg.manifests import removed_by

@@ -53,8 +53,8 @@ _BUFFER_BYTES = 1 << 20
 
 def files_of_s3(settings: Mapping[str, str]) -> FileIO | None:
     """Return the file access, or None if PyIceberg's own is needed: for an unknown setting, or to find the region."""
-    told = {name for name in settings if name.startswith(_OF_STORE)}
-    if told <= _KNOWN and told & {S3_REGION, AWS_REGION}:
+    given = {name for name in settings if name.startswith(_OF_STORE)}
+    if given <= _KNOWN and given & {S3_REGION, AWS_REGION}:
         return _S3(dict(settings))
     return None
 

@@ -295,8 +295,8 @@ def _begun(engine: Engine, table: Java, way: Publishing, verdict: Verdict, *, le
     staged = None if staged_id is None else table.snapshot(staged_id)
     if staged is None or base_id is None or staged_id == base_id:
         raise PlanConflict(plan.plan_id, f"nothing is staged for it (snapshot {staged_id})")
-    told = {**properties(verdict, ledger), **way.extra}
-    commit = _Commit(engine=engine, table=table, way=way, verdict=verdict, base_id=base_id, properties=told)
+    summary = {**properties(verdict, ledger), **way.extra}
+    commit = _Commit(engine=engine, table=table, way=way, verdict=verdict, base_id=base_id, properties=summary)
     return commit, staged_chain(table, staged, base_id, plan.plan_id)
 
 
@@ -323,7 +323,7 @@ class _Commit:
             _MovedOn: Main is no longer at the plan's snapshot, perhaps by this very plan, or the branch is not at the staged snapshot.
         """
         plan, plan_id, staged_id = self.verdict.plan, self.verdict.staged.plan_id, int(staged.snapshotId())
-        told = {STAGED_AS: f"{self.base_id} {staged_id}", REMOVED: str(removed_rows(entries(staged.summary())))}
+        summary = {STAGED_AS: f"{self.base_id} {staged_id}", REMOVED: str(removed_rows(entries(staged.summary())))}
 
         def change(base: Java, builder: Java) -> None:
             fence.check(plan, plan_id, base, self.way.server)
@@ -331,7 +331,7 @@ class _Commit:
                 raise _MovedOn
             state = seal_state(Walk(self.table, base).log_state(), plan)
             # If another commit wins, this attempt leaves its list of manifests behind; reclaiming finds it.
-            head = self._with(self.table.newFastAppend().toBranch(branch_of(plan_id)), {**told, **state.to_properties()}).apply()
+            head = self._with(self.table.newFastAppend().toBranch(branch_of(plan_id)), {**summary, **state.to_properties()}).apply()
             if head.parentId() != staged_id:
                 raise _MovedOn  # another engine has ended the branch, or added to it
             builder.setBranchSnapshot(head, "main").removeRef(branch_of(plan_id))
@@ -397,8 +397,8 @@ class _Commit:
             for file in markers.files:
                 append = append.appendFile(file)
             # A sweep's markers stand for the plan by themselves.
-            told = {PARENT_PLAN_ID: self.verdict.staged.plan_id} if change.removes else {**self.properties, **counts}
-            for key, value in {**told, **markers.state.to_properties()}.items():
+            summary = {PARENT_PLAN_ID: self.verdict.staged.plan_id} if change.removes else {**self.properties, **counts}
+            for key, value in {**summary, **markers.state.to_properties()}.items():
                 append.set(key, value)
             yield append
 

@@ -296,8 +296,8 @@ def kept_versions(places: Iterable[tuple[FileIO, str]], *, until_ms: int | None 
                 kept[place.netloc] += found
             else:
                 unseen[f"whether {place.netloc} keeps earlier versions of its objects cannot be seen{found}"] = None
-    told = "earlier versions of its objects, which nothing here reads or removes: let a rule of the bucket end them"
-    return [*unseen, *(f"{bucket} keeps {number:,} {told}" for bucket, number in kept.items() if number)]
+    advice = "earlier versions of its objects, which nothing here reads or removes: let a rule of the bucket end them"
+    return [*unseen, *(f"{bucket} keeps {number:,} {advice}" for bucket, number in kept.items() if number)]
 
 
 def kept_of_removed(places: Iterable[tuple[FileIO, str]]) -> tuple[str, ...]:

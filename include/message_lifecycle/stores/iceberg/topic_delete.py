@@ -270,10 +270,10 @@ class IcebergDeleter(_Mover):
         plan = verdict.plan
         make_namespace(DELETED)
         here = [action for action in sorted(plan.moved_tables, key=_kind, reverse=True) if not self._is_away(plan, action)]
-        told = {**dict.fromkeys(_ON_DELETED), **_deletion_properties(plan, verdict.gate_id, given.now())}
+        properties = {**dict.fromkeys(_ON_DELETED), **_deletion_properties(plan, verdict.gate_id, given.now())}
         try:
             for action in here:
-                self._set_plan_properties(plan, action, {**told, DELETED_KIND: action.table}, as_planned=True)
+                self._set_plan_properties(plan, action, {**properties, DELETED_KIND: action.table}, as_planned=True)
             self._steps("written")
             for action in here:
                 if not action.table:

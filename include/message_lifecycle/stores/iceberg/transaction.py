@@ -131,12 +131,12 @@ class Ready:
 def _mark_commits(make: Make) -> Make:
     """Mark each commit as one of several. If only some of a plan's tables have theirs, the mark shows that the catalog made only a part."""
 
-    def told(on: Java, walk: Walk) -> Iterator[Java]:
+    def marked(on: Java, walk: Walk) -> Iterator[Java]:
         for update in make(on, walk):
             update.set(AT_ONCE, "true")
             yield update
 
-    return told
+    return marked
 
 
 _HALF = (

@@ -31,7 +31,7 @@ from message_lifecycle.stores.memory.tables import State, Table, TopicTables
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Deleted:
-    told: DeletedTopic
+    topic: DeletedTopic
     tables: TopicTables
 
 
@@ -49,17 +49,17 @@ class MemoryDeleter(ChangeStore):
         found = self._deleted.get(plan_id)
         if found is not None:
             found.tables.touch(ledger)
-            self._deleted[plan_id] = replace(found, told=replace(found.told, ledger=ledger))
+            self._deleted[plan_id] = replace(found, topic=replace(found.topic, ledger=ledger))
 
     def deletions(self) -> Sequence[Deletion]:
-        return [entry.told for entry in reversed(self._deleted.values())]
+        return [entry.topic for entry in reversed(self._deleted.values())]
 
     def remnants(self) -> Sequence[Remnant]:
         return ()  # a topic is always complete here
 
     def deleted(self, plan_id: str) -> DeletedTopic | None:
         found = self._deleted.get(plan_id)
-        return None if found is None else found.told
+        return None if found is None else found.topic
 
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         return _frames(plan, self._store.of(plan.topic), taken=False)
@@ -91,7 +91,7 @@ class MemoryDeleter(ChangeStore):
         tables = self._store.of(plan.topic)
         _require(plan, tables)
         self._steps("before_commit")
-        told = DeletedTopic(
+        deleted = DeletedTopic(
             plan_id=plan.plan_id,
             topic=plan.topic,
             table_uuid=tables.topic.uuid,
@@ -100,7 +100,7 @@ class MemoryDeleter(ChangeStore):
             ledger=tables.topic.ledger,
             tables=tuple(_told(tables)),
         )
-        self._deleted[plan.plan_id] = _Deleted(told=told, tables=self._store.tables.pop(plan.topic))
+        self._deleted[plan.plan_id] = _Deleted(topic=deleted, tables=self._store.tables.pop(plan.topic))
 
 
 class MemoryRestorer(ChangeStore):

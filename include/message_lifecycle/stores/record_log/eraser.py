@@ -147,10 +147,10 @@ class RecordLogEraser(ChangeStore):
         # Tables next to the log have no messages of their own.
         tables = [eraser.table_row(0, 0) for _ in plan.rewrites[:-1]]
         tables += [eraser.table_row(len(of_key(before, matches).keys() - mine), len(before)) for _ in plan.rewrites_of("log")]
-        told = [told_in_archive(archive, plan, file.file, matches) for file in plan.erased_of("archive") if archive is not None]
+        matching = [told_in_archive(archive, plan, file.file, matches) for file in plan.erased_of("archive") if archive is not None]
         if isinstance(log, DamagedRecords):
-            told += [log.count_matching(partial(tells_key, matches=matches)) for _ in plan.erased_of("quarantine")]
-        rows = [*map(eraser.beside, told), *(eraser.rewritten(file, before, matches) for file in plan.erased_of("log"))]
+            matching += [log.count_matching(partial(tells_key, matches=matches)) for _ in plan.erased_of("quarantine")]
+        rows = [*map(eraser.beside, matching), *(eraser.rewritten(file, before, matches) for file in plan.erased_of("log"))]
         figures = eraser.figures(plan, before.values(), len(mine & before.keys()))
         return self._frames({"rewritten": rows, "tables": tables, "figures": figures})
 

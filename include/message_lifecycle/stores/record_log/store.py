@@ -377,8 +377,8 @@ def require(plan: Plan, head: Head) -> None:
     for partition, end in plan.requirements.end_offsets:
         found = head.end_offsets.get(partition, 0)
         if found < end:
-            told = f"partition {partition} ends at offset {found}, and ended at {end} when it was planned"
-            raise PlanConflict(plan.plan_id, f"an older state of the log was put back: {told}")
+            detail = f"partition {partition} ends at offset {found}, and ended at {end} when it was planned"
+            raise PlanConflict(plan.plan_id, f"an older state of the log was put back: {detail}")
 
 
 def require_content(plan: Plan, staged: Staged, log: RecordLog) -> None:

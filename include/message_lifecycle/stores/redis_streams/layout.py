@@ -199,7 +199,7 @@ local function before(a, b)
   return as < bs
 end
 
-local function told(pairs_)
+local function fields(pairs_)
   local found = {}
   for at = 1, #pairs_, 2 do found[pairs_[at]] = pairs_[at + 1] end
   return found
@@ -207,7 +207,7 @@ end
 
 local function last_id(stream)
   if redis.call('EXISTS', stream) == 0 then return '0-0' end
-  return told(redis.call('XINFO', 'STREAM', stream))['last-generated-id']
+  return fields(redis.call('XINFO', 'STREAM', stream))['last-generated-id']
 end
 """
 
@@ -236,7 +236,7 @@ for at = 2, #KEYS do
   local groups = {}
   if redis.call('EXISTS', KEYS[at]) == 1 then
     for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[at])) do
-      local is = told(group)
+      local is = fields(group)
       groups[#groups + 1] = {is.name, is['last-delivered-id'], is.pending > 0 and oldest_pending(KEYS[at], is.name) or ''}
     end
   end
@@ -320,7 +320,7 @@ for stream = 2, #KEYS do
   if redis.call('XLEN', key) ~= tonumber(rows) then return {'drift'} end
   if ARGV[3] == 'retention' and redis.call('EXISTS', key) == 1 then
     for _, group in ipairs(redis.call('XINFO', 'GROUPS', key)) do
-      local is = told(group)
+      local is = fields(group)
       local pending = is.pending > 0 and oldest_pending(key, is.name)
       if before(is['last-delivered-id'], last) or (pending and not before(last, pending)) then return {'held', is.name} end
     end

@@ -194,15 +194,15 @@ class RedisLog:
         """Return the head's text, the head, and by partition the expected and the actual numbers of entries."""
         # The number of streams never changes, and only the head has it.
         known = range(self._seen[1].partitions if self._seen is not None else 0)
-        told = self._script(layout.LOOK, known)
-        if told[0] is None:
+        answer = self._script(layout.LOOK, known)
+        if answer[0] is None:
             raise UnknownTopic(str(self._keys.name))
-        text, head = self._parsed(told[0])
+        text, head = self._parsed(answer[0])
         if len(known) != head.partitions:
             self._seen = (text, head)
             return self._look()
-        rows, found = [self._count(n) for n in told[1::3]], [int(n) for n in told[2::3]]
-        for partition, newest in enumerate(told[3::3]):
+        rows, found = [self._count(n) for n in answer[1::3]], [int(n) for n in answer[2::3]]
+        for partition, newest in enumerate(answer[3::3]):
             strange = not newest.endswith(b"-0") or offset_of(newest) >= head.end_offsets[partition]
             if strange or found[partition] > rows[partition]:
                 raise foreign_key(str(self._keys.name), self._keys.stream(partition), "has entries that we did not write")
@@ -292,11 +292,11 @@ class RedisLog:
             arguments += [index[message.partition], id_of(message.offset), len(fields), *fields]
         if len(arguments) > ARGUMENTS_MOST:
             raise invalid_append(f"{len(messages)} messages at once are more than Redis takes in one step; append them in parts")
-        told = self._script(layout.APPEND, partitions, arguments, doing=f"appending to topic {self._keys.name}")
-        if told == b"moved":
+        answer = self._script(layout.APPEND, partitions, arguments, doing=f"appending to topic {self._keys.name}")
+        if answer == b"moved":
             raise TableBusy(f"appending to topic {self._keys.name}", 1)
-        if told != b"done":
-            raise foreign_key(str(self._keys.name), told.decode(), "has entries that we did not write")
+        if answer != b"done":
+            raise foreign_key(str(self._keys.name), answer.decode(), "has entries that we did not write")
         self._seen = (text_of(head), head)
 
     def replace(self, head: Head, removal: Removal | None = None) -> None:
@@ -317,12 +317,12 @@ class RedisLog:
         for trim in trims:
             arguments += trim.arguments()
         doing = f"changing topic {self._keys.name}"
-        told = self._script(layout.REPLACE, [trim.partition for trim in trims], arguments, doing=doing)
-        match told[0]:
+        answer = self._script(layout.REPLACE, [trim.partition for trim in trims], arguments, doing=doing)
+        match answer[0]:
             case b"done":
                 self._seen = (text_of(head), head)
             case b"held":
-                self._conflict(removal, f"the consumer group {told[1].decode(errors='replace')} still needs what would go")
+                self._conflict(removal, f"the consumer group {answer[1].decode(errors='replace')} still needs what would go")
             case _:
                 self._conflict(removal, "the log has changed since")
 
@@ -424,11 +424,11 @@ class RedisLogs:
             self._client.sadd(topics_key(self._prefix), str(name))
         streams = keys.streams(range(head.partitions))
         with named_errors(self._name, str(name), keys.topic, doing=f"creating topic {name}"):
-            told: Any = self._client.eval(layout.CREATE, 1 + len(streams), keys.topic, *streams, text_of(head))
-        if told == b"there":
+            answer: Any = self._client.eval(layout.CREATE, 1 + len(streams), keys.topic, *streams, text_of(head))
+        if answer == b"there":
             raise topic_exists(str(name))
-        if told != b"done":
-            raise foreign_key(str(name), told.decode(), "is there, and the topic is not")
+        if answer != b"done":
+            raise foreign_key(str(name), answer.decode(), "is there, and the topic is not")
 
     def open(self, name: TopicName) -> RedisLog:
         keys = self._keys(name)

@@ -332,12 +332,12 @@ class _Kernel:
             self._register("suspect_gone", {at: marks.all(file) for at, file in enumerate(suspects)})
             due = f"FROM {live_rows(chosen, 'suspect_gone', self.names)} WHERE"
             past = relations.due("delete_horizon", rules.as_of)
-            told = "false"
+            earlier = "false"
             for reason, rule in rules.ages:
                 holds = relations.rule_condition(rule, rules.as_of)
-                self._mark(marks, reason, suspects, f"{due} {holds} AND NOT {told}")
-                told = f"({told} OR {holds})"
-            self._mark(marks, "tombstoned", suspects, f"{due} coalesce({past}, false) AND NOT {told}")
+                self._mark(marks, reason, suspects, f"{due} {holds} AND NOT {earlier}")
+                earlier = f"({earlier} OR {holds})"
+            self._mark(marks, "tombstoned", suspects, f"{due} coalesce({past}, false) AND NOT {earlier}")
         if not rules.retain_null_key:
             self._register("known_gone", {file: marks.all(file) for file in range(len(view))})
             self._mark(marks, "null_key", range(len(view)), f"FROM {live_rows(view, 'known_gone', self.names)} WHERE key IS NULL")

@@ -134,7 +134,7 @@ def _stage_properties(plan: Plan, view: StagedView) -> dict[str, str]:
 
 
 def _staged(plan: Plan, snapshot: Java) -> Staged:
-    told = json.loads(str(snapshot.summary().get(STAGED_VIEW)))
-    told["removed"] = tuple((reason, count) for reason, count in told["removed"])
-    told["snapshot_id"] = int(snapshot.snapshotId())
-    return Staged(plan_id=plan.plan_id, branch=branch_of(plan.plan_id), snapshot_id=told["snapshot_id"], view=StagedView(**told))
+    content = json.loads(str(snapshot.summary().get(STAGED_VIEW)))
+    content["removed"] = tuple((reason, count) for reason, count in content["removed"])
+    content["snapshot_id"] = int(snapshot.snapshotId())
+    return Staged(plan_id=plan.plan_id, branch=branch_of(plan.plan_id), snapshot_id=content["snapshot_id"], view=StagedView(**content))

@@ -86,15 +86,15 @@ class _ViewStore(TableStore):
         """Describe the commit: it adds the staged view and its horizons (CMP-4, DEL-5). Raises PlanConflict."""
         from message_lifecycle.stores.iceberg.compaction.stage import required_base
 
-        plan, told, base_id = verdict.plan, verdict.staged.view, required_base(table, verdict.plan)
-        staged_id = None if told is None else told.snapshot_id
+        plan, staged_view, base_id = verdict.plan, verdict.staged.view, required_base(table, verdict.plan)
+        staged_id = None if staged_view is None else staged_view.snapshot_id
         change = staged_change(engine, table, plan.plan_id, staged_id, base_id)
         horizons = layout.offsets_of((Walk(table).state(layout.HORIZONS) or {}).get(layout.HORIZONS, "{}"))
         for action in plan.on_view.compact:
             horizons[action.partition] = max(action.through, horizons.get(action.partition, -1))
         view = self._tables.load(plan.topic, kind=COMPACTED)
         staged = view.snapshot_by_id(staged_id or 0)
-        assert staged is not None and told is not None, "its branch was just found"
+        assert staged is not None and staged_view is not None, "its branch was just found"
         due = due_at(view, staged, Policy.from_values(plan.policy), as_of=plan.as_of)
         judged = (_settings_hash(table, snapshot_id) for snapshot_id in self._judged_at(plan))
         return Update(
@@ -106,7 +106,7 @@ class _ViewStore(TableStore):
                 layout.MEMORIES: str(_memories(table, verdict, view, staged)),
                 **({} if due is None else {layout.DUE_AT: str(due)}),
             },
-            removed=told.removed,
+            removed=staged_view.removed,
         )
 
     def _judged_at(self, plan: Plan, /) -> Sequence[int | None]:

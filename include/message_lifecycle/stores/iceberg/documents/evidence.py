@@ -84,11 +84,14 @@ def evidence(engine: Engine, tables: Tables, plan: Plan, staged: Staged, policy:
 
 def _ids(plan: Plan, staged: Staged) -> tuple[tuple[int | None, int | None], tuple[int | None, int | None]]:
     """Return the snapshot ids before and after, of the table of changes and of the table of snapshots."""
-    told, base_id, before = staged.documents, plan.requirements.snapshot_id, plan.snapshots
+    staged_documents, base_id, before = staged.documents, plan.requirements.snapshot_id, plan.snapshots
     snapshots_base = None if before is None else before.snapshot_id
     return (
-        (base_id, base_id if told is None or told.changes_id is None else told.changes_id),
-        (snapshots_base, snapshots_base if told is None or told.snapshots_id is None else told.snapshots_id),
+        (base_id, base_id if staged_documents is None or staged_documents.changes_id is None else staged_documents.changes_id),
+        (
+            snapshots_base,
+            snapshots_base if staged_documents is None or staged_documents.snapshots_id is None else staged_documents.snapshots_id,
+        ),
     )
 
 
@@ -96,8 +99,8 @@ def _rows(tables: Tables, plan: Plan, staged: Staged) -> list[int]:
     """Return the number of changes before and after, from Iceberg's own counts."""
     changes, counted = tables.load(plan.topic), []
     for snapshot_id in _ids(plan, staged)[0]:
-        told = summary_of(None if snapshot_id is None else changes.snapshot_by_id(snapshot_id))
-        counted.append(int(told.get("total-records", "0")) - int(told.get("total-position-deletes", "0")))
+        summary = summary_of(None if snapshot_id is None else changes.snapshot_by_id(snapshot_id))
+        counted.append(int(summary.get("total-records", "0")) - int(summary.get("total-position-deletes", "0")))
     return counted
 
 

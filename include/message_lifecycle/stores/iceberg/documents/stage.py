@@ -78,16 +78,16 @@ def stage(engine: Engine, tables: Tables, plan: Plan, work: Work) -> Staged:
     found = find_earlier_stage(plan, changes, snapshots)
     if found is not None:
         return found
-    told, of_changes, of_snapshots = work(tables, plan, snapshots_base)
+    staged, of_changes, of_snapshots = work(tables, plan, snapshots_base)
     # Load the tables again: storage keys from the catalog may have expired.
     changes, snapshots = engine.table(plan.topic), load_side_table(engine, plan, SNAPSHOTS)
     # Commit the changes first. The commit on the snapshots' branch then marks the stage as complete.
-    told = replace(told, changes_id=commit_to_branch(engine, plan, changes, of_changes, base_id, {}))
-    words = {STAGED_DOCUMENTS: json.dumps(asdict(told))}
+    staged = replace(staged, changes_id=commit_to_branch(engine, plan, changes, of_changes, base_id, {}))
+    words = {STAGED_DOCUMENTS: json.dumps(asdict(staged))}
     snapshots_id = commit_to_branch(engine, plan, snapshots, of_snapshots, snapshots_base, words)
     for kind in ("", SNAPSHOTS):
         engine.forget(plan.topic, kind=kind)
-    return describe_stage(plan, replace(told, snapshots_id=snapshots_id))
+    return describe_stage(plan, replace(staged, snapshots_id=snapshots_id))
 
 
 def fold_documents(engine: Engine, tables: Tables, plan: Plan, snapshots_base: int) -> Parts:
@@ -122,9 +122,9 @@ def find_earlier_stage(plan: Plan, changes: Java, snapshots: Java) -> Staged | N
     if done is not None and done.summary().get(STAGED_PLAN_ID) == plan.plan_id:
         content = json.loads(str(done.summary().get(STAGED_DOCUMENTS)))
         content["blocked"] = tuple((document, reason) for document, reason in content["blocked"])
-        told = StagedDocuments(**{**content, "snapshots_id": int(done.snapshotId())})
-        if told.changes_id == (None if marked is None else int(marked.snapshotId())):
-            return describe_stage(plan, told)
+        staged = StagedDocuments(**{**content, "snapshots_id": int(done.snapshotId())})
+        if staged.changes_id == (None if marked is None else int(marked.snapshotId())):
+            return describe_stage(plan, staged)
     for table, left in ((changes, marked), (snapshots, done)):
         if left is not None:
             drop_stage(table, plan.plan_id)
@@ -132,11 +132,13 @@ def find_earlier_stage(plan: Plan, changes: Java, snapshots: Java) -> Staged | N
     return None
 
 
-def describe_stage(plan: Plan, told: StagedDocuments) -> Staged:
+def describe_stage(plan: Plan, staged: StagedDocuments) -> Staged:
     """Return the description of a stage."""
-    ids = (told.changes_id, told.snapshots_id)
+    ids = (staged.changes_id, staged.snapshots_id)
     newest = next((found for found in ids if found is not None), plan.requirements.snapshot_id)
-    return Staged(plan_id=plan.plan_id, branch=None if ids == (None, None) else branch_of(plan.plan_id), snapshot_id=newest, documents=told)
+    return Staged(
+        plan_id=plan.plan_id, branch=None if ids == (None, None) else branch_of(plan.plan_id), snapshot_id=newest, documents=staged
+    )
 
 
 def _job(tables: Tables, plan: Plan, base_id: int) -> FoldJob:

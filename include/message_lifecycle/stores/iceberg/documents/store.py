@@ -288,10 +288,10 @@ def _changes_base(table: Java, plan: Plan, what: str) -> int:
 
 
 def _staged_documents(verdict: Verdict) -> StagedDocuments:
-    told = verdict.staged.documents
-    if told is None:
+    staged_documents = verdict.staged.documents
+    if staged_documents is None:
         raise PlanConflict(verdict.plan.plan_id, "nothing of documents is staged for it")
-    return told
+    return staged_documents
 
 
 # Add changes. A change always gets the next server_seq of its document, even if others write at the same time (SNP-1).

@@ -282,10 +282,10 @@ def read_stage(io: FileIO, document: Document, plan_id: str) -> StagedTable | No
     """Return the stage of a plan; None if there is no complete stage."""
     try:
         with io.new_input(f"{document['location']}/{stage_name(plan_id)}").open() as stream:
-            told = json.loads(stream.read())
+            content = json.loads(stream.read())
     except FileNotFoundError:
         return None
-    return StagedTable(base=told["base"], files=from_json(json.dumps(told["files"]).encode()), memories=told["memories"])
+    return StagedTable(base=content["base"], files=from_json(json.dumps(content["files"]).encode()), memories=content["memories"])
 
 
 def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: Rewrite, window: UndoWindow, matches: KeyMatch) -> None:
@@ -342,8 +342,8 @@ def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: 
     erasure = replace(erasure, files={file.old: file for file in files}, memories=memories)
     after = changed_metadata(metadata, erasure.rewriting({}).change)
     _write(io, f"{document['location']}/{metadata_name(plan.plan_id)}", json.dumps(document_of(after)).encode())
-    told = {"base": base, "files": json.loads(to_json(files)), "memories": memories}
-    _write(io, f"{document['location']}/{stage_name(plan.plan_id)}", json.dumps(told).encode())
+    content = {"base": base, "files": json.loads(to_json(files)), "memories": memories}
+    _write(io, f"{document['location']}/{stage_name(plan.plan_id)}", json.dumps(content).encode())
 
 
 def drop_stage(io: FileIO, document: Document, plan_id: str) -> None:

@@ -334,14 +334,14 @@ def tells_of_gone(manifest: Manifest) -> bool:
 
     The bounds may show a key, and the removed files cannot be searched any more.
     """
-    told = {
+    columns = {
         field
         for entry in manifest.entries
         if not entry.live
         for bounds in ("lower_bounds", "upper_bounds")
         for field in entry.file[bounds] or ()
     }
-    return bool(told) and not told.isdisjoint(_field_ids(manifest, (*_KEYS, *_TEXTS)))
+    return bool(columns) and not columns.isdisjoint(_field_ids(manifest, (*_KEYS, *_TEXTS)))
 
 
 def _field_ids(manifest: Manifest, names: tuple[str, ...]) -> set[int]:
