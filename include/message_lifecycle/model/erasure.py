@@ -33,8 +33,8 @@ BASE64 = "base64:"
 ErasureState = Literal["requested", "erased", "not_found", "refused"]
 """The state of an erasure request.
 
-`requested`: not finished. `not_found`: the search covered every topic, and no topic held a key of the request (DEL-7). `refused`: a hold or
-a person refused; nothing was removed, and no key is forbidden."""
+`requested`: not finished, also after a legal hold refused a topic. `not_found`: the search covered every topic, and no topic held a key of
+the request (DEL-7). `refused`: a person refused; nothing was removed, and no key is forbidden."""
 Matches = Callable[[bytes], bool]
 """Returns True for a key that somebody searches for."""
 TableKind = Literal["log", "view", "snapshots", "quarantine", "archive"]
