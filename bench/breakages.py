@@ -38,8 +38,8 @@ HEAD = """# Deliberate breakages
 After reading this page you know which mistakes in the code the tests notice, and which tests notice each one.
 
 Each breakage is a patch in `tests/breakages`. It breaks one rule of the product, as a mistake in a refactoring would. The tests next to it
-fail with the patch. `python -m bench breakages` applies every patch to a copy of the project, and runs the tests that the index names.
-`--write` writes this page. If code has moved, make the patch again at the new place from its text.
+fail with the patch. `.venv/bin/python -m bench breakages` applies every patch to a copy of the project, and runs the tests that the index
+names. `--write` writes this page. If code has moved, make the patch again at the new place from its text.
 """
 
 

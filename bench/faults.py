@@ -39,7 +39,7 @@ HEAD = """# Faults at every boundary
 After reading this page you know at which boundaries runs were interrupted, and what these faults have found.
 
 A *boundary* is a call that is about to write a file, the catalog or the ledger, or to ask Java. A *point* is one operation, one of its
-boundaries, and a fault there. `python -m bench faults` runs the points:
+boundaries, and a fault there. `.venv/bin/python -m bench faults` runs the points:
 
 1. The run meets the fault. Every point begins with the same small lake.
 2. A fresh process repeats the same command.

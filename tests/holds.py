@@ -1,6 +1,7 @@
 """Legal holds for tests, and the helper that shows that one survives a path.
 
-A new operation that takes rows gets its tests by `survives`: one call, which places the hold before the plan or at any step of the run.
+A new operation that removes rows gets a path in `tests/contract/test_holds.py`. `run_with_hold` places the hold before the plan, or at any
+step of the run.
 """
 
 from __future__ import annotations
