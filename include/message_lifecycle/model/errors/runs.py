@@ -432,7 +432,7 @@ def erasure_unfinished(where: str, reason: str) -> Refused:
 
 
 def invalid_receipt(reason: str) -> Refused:
-    """The ledger's row of a receipt has another format, or somebody changed the row."""
+    """The ledger's row of a receipt has another format, or is no whole receipt."""
     return Refused(
         f"not a receipt of an erasure: {reason}. Use the program that wrote it, or restore the newest backup: `lifecycle ledger restore FILE`.",
         code="InvalidReceipt",
