@@ -134,6 +134,8 @@ html_sidebars = {"**": ["globaltoc.html"]}
 html_title = project
 html_static_path = html_css_files = ["site.css"]
 html_copy_source = html_show_sourcelink = False
+# Quotes and dots are set well; two hyphens stay, because they begin an option.
+smartquotes_action = "qe"
 myst_heading_anchors = 4
 # Docstrings write code in single backticks, as Markdown does.
 default_role = "code"
