@@ -33,7 +33,8 @@ def status(
 
     A topic is not well if due work of its settings or requests is later than its max_overdue, unless a legal hold or an undone plan keeps
     all of it. A topic is not well either if a batch with more than half of its rows refused waits for a person, if its cleaner is disabled,
-    if nobody answers its question, or if its last run was blocked, starved or failed.
+    or if its last run was blocked, starved or failed. An open question is a failure if it waits for longer than max_overdue, or if it was
+    asked again because nobody answered.
     """
     from message_lifecycle.app.views.status import status as judge
     from message_lifecycle.app.views.status import status_blocks
