@@ -204,7 +204,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_bytes", section="message_cleaner", on_topic=False, kind="int", default=0, unit="bytes",
-        help="The most message bytes that one run removes from a topic (whole segments, at least one); 0 = no limit.",
+        help="The most bytes that one run removes from a topic (whole segments, at least one), on tables the bytes of files; 0 = no limit.",
         reason="the removal of a segment costs the same for any number of bytes",
     ),
     Setting(
@@ -263,7 +263,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="on_remove", section=None, on_topic=True, kind="text", default="delete", choices=("delete", "archive"),
-        help="The action for messages that expiry, TTL or retention removes. archive: the run first writes them to archive_to and compares the copy.",
+        help="The action for messages that expiry, TTL or retention removes. archive: the run first writes them to archive_to and compares the "
+        "copy. Topics in tables (backend iceberg) refuse archive.",
         reason="the limits themselves keep the messages that you need", tightness=lambda deed: float(deed == "delete"),
     ),
     Setting(
