@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,16 @@ def test_a_plan_shows_snapshots_files_and_what_stays(past: Past, capsys: pytest.
     assert "for good" in said and "snapshots" in said and "files: data" in said and "branches and tags" in said
     assert any(name in said for name in before if name.endswith(".parquet"))
     assert past.files() == before
+
+
+def test_a_plan_that_takes_nothing_says_what_keeps_the_snapshots(past: Past, capsys: pytest.CaptureFixture[str]) -> None:
+    past.run()
+    ended, said = say(past, capsys, "reclaim", "plan", str(NAME))
+    assert (ended, "nothing" in said, "branches and tags" in said) == (0, True, True), said
+    staying = json.loads(say(past, capsys, "reclaim", "plan", str(NAME), "-o", "json")[1])["staying"]
+    [log] = past.services.stores.forget.histories(NAME)
+    assert sum(one["snapshots"] for one in staying) == len(log.snapshots), staying
+    assert {one["table"] for one in staying} == {"log"}
 
 
 def test_a_run_says_what_it_freed(past: Past, capsys: pytest.CaptureFixture[str]) -> None:

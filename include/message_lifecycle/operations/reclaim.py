@@ -78,15 +78,13 @@ def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) 
     window = policy.undo_window_us
     if window <= 0:
         raise InvalidSetting(where=f"topic {facts.topic}", key=WINDOW, value=policy[WINDOW], allowed="a whole number of seconds from 1")
-    cut = _earliest(_earliest(as_of - window, facts.needed_since), facts.undoable_since)
+    cut = _undo_cut(facts, policy, as_of)
     orphans = _earliest(as_of - policy.orphan_age_us, facts.needed_since)
     changes: list[Forget] = []
     loose_files: list[LooseFiles] = []
     due_at: list[Instant] = []
     left = policy.reclaim_max_files
-    for table in () if facts.held else facts.tables:
-        # A new branch may point to an old snapshot, and its age is the age of that snapshot.
-        kept = find_kept_history(table, as_of=as_of, before=cut, ended=None if facts.needed_since is None else ())
+    for table, kept in kept_histories(facts, policy, as_of=as_of):
         if kept.next_due_at is not None:
             due_at.append(Instant(kept.next_due_at + window))
         if not kept.reasons:
@@ -116,6 +114,19 @@ def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) 
         more=any(loose.more for loose in loose_files),
         next_due_at=min(due_at, default=None),
     )
+
+
+def kept_histories(facts: ReclaimFacts, policy: Policy, *, as_of: Instant) -> Iterator[tuple[TableHistory, KeptHistory]]:
+    """Yield each table of the topic with the snapshots that stay. Yields nothing under a legal hold, because then everything stays."""
+    cut = _undo_cut(facts, policy, as_of)
+    # A new branch may point to an old snapshot, and its age is the age of that snapshot.
+    ended = None if facts.needed_since is None else ()
+    for table in () if facts.held else facts.tables:
+        yield table, find_kept_history(table, as_of=as_of, before=cut, ended=ended)
+
+
+def _undo_cut(facts: ReclaimFacts, policy: Policy, as_of: Instant) -> Instant:
+    return _earliest(_earliest(as_of - policy.undo_window_us, facts.needed_since), facts.undoable_since)
 
 
 def find_kept_history(table: TableHistory, *, as_of: Instant, before: Instant, ended: Collection[str] | None = None) -> KeptHistory:

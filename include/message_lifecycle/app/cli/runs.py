@@ -174,6 +174,7 @@ def plan_reclaim(
     output: OutputOption = Output.text,
 ) -> None:
     """Show the snapshots and files of a topic's tables that nothing needs any more; record and remove nothing."""
+    from message_lifecycle.app.operations.reclaim import find_staying_snapshots
     from message_lifecycle.app.operations.registry import preview
     from message_lifecycle.app.views.plans import plan_view
 
@@ -182,8 +183,9 @@ def plan_reclaim(
     name, work = _subject(s, topic, deleted)
     with show_progress(f"planning {name}"):
         made = preview(s, name, as_of=at, work=work)
+        staying = find_staying_snapshots(s, made) if deleted is None else ABSENT
     names = [file for removal in made.file_removals for file in removal.files] if files else ABSENT
-    emit(output, plan_view(made, names=names))
+    emit(output, plan_view(made, names=names, staying=staying))
 
 
 @reclaim.command("run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -293,22 +294,7 @@ class Reclaim(SpaceOperation):
         return _due_answer(made, f"{_size(made)} can go, with {snapshots} snapshots", asked)
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        tables, holds = tuple(s.stores.forget.histories(name)), holds_of(s, name)
-        main = (ref.snapshot_id for table in tables if not table.table for ref in table.refs if ref.name == reclaim.MAIN)
-        facts = ReclaimFacts(
-            topic=name,
-            tables=tables,
-            snapshot_id=next(main, None),
-            needed_since=_needed_since(s, name),
-            undoable_since=s.ledger.planned_since(
-                name, undoable_operations(), published_after=Instant(s.ledger.now() - policy.undo_window_us)
-            ),
-            # Old files may contain held messages, and a reclaim does not read these files, so every hold counts (DEL-8).
-            held=tuple(hold.description for hold in holds),
-            heeded=ids_of(holds),
-            accepted=s.ledger.accepted(name),
-        )
-        return reclaim.plan(facts, policy, as_of=as_of, ask=partial(s.stores.forget.loose, name))
+        return reclaim.plan(_facts(s, name, policy), policy, as_of=as_of, ask=partial(s.stores.forget.loose, name))
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return reclaim_suite(plan, policy)
@@ -327,6 +313,37 @@ class Reclaim(SpaceOperation):
 
     def with_counts(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
         return replace(outcome, reclaimed_files=published.reclaimed_files, reclaimed_bytes=published.reclaimed_bytes)
+
+
+def _facts(s: Services, name: TopicName, policy: Policy) -> ReclaimFacts:
+    tables, holds = tuple(s.stores.forget.histories(name)), holds_of(s, name)
+    main = (ref.snapshot_id for table in tables if not table.table for ref in table.refs if ref.name == reclaim.MAIN)
+    return ReclaimFacts(
+        topic=name,
+        tables=tables,
+        snapshot_id=next(main, None),
+        needed_since=_needed_since(s, name),
+        undoable_since=s.ledger.planned_since(name, undoable_operations(), published_after=Instant(s.ledger.now() - policy.undo_window_us)),
+        # Old files may contain held messages, and a reclaim does not read these files, so every hold counts (DEL-8).
+        held=tuple(hold.description for hold in holds),
+        heeded=ids_of(holds),
+        accepted=s.ledger.accepted(name),
+    )
+
+
+def find_staying_snapshots(s: Services, made: Plan) -> list[tuple[str, str, int]]:
+    """Return the snapshots of the tables that lose nothing by the reclaim `made`: (kind of the table, reason, number of snapshots).
+
+    If a table loses something, the plan itself has the reasons. Under a legal hold the list is empty: the plan's warnings name the hold.
+    """
+    policy, leaving = Policy.from_values(made.policy), {forget.table for forget in made.forgets}
+    kept = reclaim.kept_histories(_facts(s, made.topic, policy), policy, as_of=made.as_of)
+    return [
+        (table.table, reason, number)
+        for table, history in kept
+        if table.table not in leaving
+        for reason, number in Counter(history.reasons.values()).most_common()
+    ]
 
 
 def work_on(s: Services, name: TopicName, *, as_of: Instant) -> Work:

@@ -45,6 +45,18 @@ class BoundView(View):
     )  # fmt: skip
 
 
+class StayingView(View):
+    """Snapshots of a table from which a reclaim takes nothing, and the first reason that keeps them."""
+
+    table_: str
+    reason: str
+    snapshots: Count
+
+    table = Table(
+        columns={"table": "table_", "snapshots": "snapshots", "because": "reason"}, right=("snapshots",), title="Tables that lose nothing",
+    )  # fmt: skip
+
+
 class FilesView(View):
     """Data files that are removed whole. The digest names them all; `names` are there on request."""
 
@@ -150,6 +162,7 @@ class PlanView(View):
         successor: The next plan of the operation, if this plan gave way to it.
         undo_until: The end of the time for an undo. None: no undo is possible.
         ages: What leaves and what stays by age, while the plan is open. None: it removes no segments or rows of the log.
+        staying: Only for the preview of a reclaim: the snapshots of tables that lose nothing.
     """
 
     plan_id: str
@@ -185,6 +198,7 @@ class PlanView(View):
     undone_by: str | None = ABSENT
     undo_until: Instant | None = ABSENT
     ages: Ages | None = ABSENT
+    staying: Sequence[StayingView] = ABSENT
 
     def screen_blocks(self) -> Iterator[Block]:
         """Yield the plan, from the removal to the next command."""
@@ -212,6 +226,7 @@ class PlanView(View):
         yield from action_blocks(self.actions)
         yield BoundView.table.of(self.bounds)
         yield HeldView.table.of(self.held)
+        yield StayingView.table.of(self.staying or ())
         yield Notes(self.warnings, title="Warnings")
         yield Notes(self.asks, title="Approval required")
         yield Notes(files.names or (), title="Data files")
@@ -287,13 +302,16 @@ class PlanView(View):
             yield f"Next: lifecycle publish {short(self.plan_id)}"
 
 
-def plan_view(plan: Plan, staged: Staged | None = None, *, names: Sequence[str] = ABSENT) -> PlanView:
+def plan_view(
+    plan: Plan, staged: Staged | None = None, *, names: Sequence[str] = ABSENT, staying: Sequence[tuple[str, str, int]] = ABSENT
+) -> PlanView:
     """Return the view of a plan without its record, as `plan --dry-run` shows it.
 
     Args:
         plan: The plan to show.
         staged: The staged change, if the plan was staged.
         names: The names of the files. Without them, the view has their number and digest.
+        staying: For a reclaim: (kind of the table, reason, number of snapshots) of the tables that lose nothing.
     """
     removed: Sequence[tuple[str, int]] | None = plan.expected.removed
     documents = _documents(plan, staged) if plan.of_documents and plan.takes_back is None else None
@@ -307,6 +325,9 @@ def plan_view(plan: Plan, staged: Staged | None = None, *, names: Sequence[str] 
         removes=_removes(plan, removed, names),
         actions=actions_of(plan.changes),
         documents=documents,
+        staying=staying
+        if staying is ABSENT
+        else [StayingView(table_=table or "log", reason=reason, snapshots=number) for table, reason, number in staying],
     )
 
 
