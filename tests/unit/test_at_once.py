@@ -15,7 +15,7 @@ from message_lifecycle.model.errors import CommitRefused, CommitUnknown, Lifecyc
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import ChangeStore, CommitContext
-from message_lifecycle.stores.iceberg import transaction
+from message_lifecycle.stores.iceberg import fence, transaction
 from message_lifecycle.stores.iceberg.capabilities import Capabilities
 from message_lifecycle.stores.iceberg.fence import AlreadyPublished
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
@@ -24,9 +24,14 @@ from message_lifecycle.stores.memory.documents import MemoryChanges, MemorySnaps
 from tests.documents import NAME, Died, Drafts, ten_changes
 from tests.errors import raises
 from tests.unit.test_commits import Table
-from tests.unit.test_fence import BASE, MINE, OTHER, Snapshot, Told
+from tests.unit.test_fence import BASE, MINE, OTHER, Snapshot, Told, known
 
 OURS, THEIRS = Snapshot(2, "delete", {PLAN_ID: MINE}), Snapshot(2, "delete", {PLAN_ID: OTHER})
+
+
+@pytest.fixture(autouse=True)
+def snapshots_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence, "read_snapshot", known)
 
 
 class Late(Table):

@@ -15,10 +15,11 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.ports import NO_CONTEXT, CommitContext
 from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, head_is, required_head, staged_change
-from message_lifecycle.stores.iceberg.fence import Ancestor, Judge, Walk, main_ancestors
+from message_lifecycle.stores.iceberg.fence import Judge, Walk, main_ancestors
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
+from message_lifecycle.stores.iceberg.witness import Known
 from tests.unit.test_commits import Table
-from tests.unit.test_fence import BASE, OTHER, Snapshot
+from tests.unit.test_fence import BASE, OTHER, Snapshot, known
 from tests.unit.test_quarantine_age import file, plan
 from tests.verdicts import by, let_pass
 
@@ -31,6 +32,7 @@ ENGINE, GIVEN = MagicMock(), by(("ledger", 1))
 def maps_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tables here are none of Java's, and neither are their maps."""
     monkeypatch.setattr(fence, "entries", dict)
+    monkeypatch.setattr(fence, "read_snapshot", known)
 
 
 class Store(TableStore):
@@ -95,7 +97,7 @@ def test_it_is_made_once_under_the_stores_condition(store: Store, steps: list[st
     table, asked = Table(), list[int]()
     committing(monkeypatch, table)
 
-    def condition(walk: Callable[[], Iterator[Ancestor]]) -> None:
+    def condition(walk: Callable[[], Iterator[Known]]) -> None:
         asked.append(next(walk()).snapshot_id)
 
     assert store.commit(table, lambda: made(condition)).snapshot_id == 9

@@ -8,13 +8,19 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, PlanConflict, TableBusy
+from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.fence import AlreadyPublished, commit_once
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
-from tests.unit.test_fence import BASE, MINE, OTHER, Snapshot
+from tests.unit.test_fence import BASE, MINE, OTHER, Snapshot, known
 
 OURS = Snapshot(2, "delete", {PLAN_ID: MINE})
 UNKNOWN, REFUSED = CommitUnknown("publishing"), CommitRefused("publishing", "a file is gone")
 CONFLICT, BUSY = PlanConflict(MINE, "another came first"), TableBusy("publishing", 10)
+
+
+@pytest.fixture(autouse=True)
+def snapshots_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence, "read_snapshot", known)
 
 
 class History:

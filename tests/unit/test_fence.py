@@ -9,8 +9,9 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from message_lifecycle.model.errors import CommitRefused, PlanConflict, TableBusy
 from message_lifecycle.stores.iceberg import fence, table_metadata
-from message_lifecycle.stores.iceberg.fence import AlreadyPublished, Ancestor, Walk, check_only_appends, fenced_commit, newest_state
+from message_lifecycle.stores.iceberg.fence import AlreadyPublished, Walk, check_only_appends, fenced_commit, newest_state
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, PLAN_ID, LogSummary
+from message_lifecycle.stores.iceberg.witness import Known
 from tests.errors import raises
 
 BASE, MINE, OTHER = 1, "mine", "another's"
@@ -20,6 +21,7 @@ BASE, MINE, OTHER = 1, "mine", "another's"
 def maps_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tables here are none of Java's, and neither are their maps."""
     monkeypatch.setattr(fence, "entries", dict)
+    monkeypatch.setattr(fence, "read_snapshot", known)
 
 
 class Snapshot:
@@ -38,9 +40,20 @@ class Snapshot:
         return self._summary
 
 
-def newest_first(*came: Snapshot) -> Iterator[Ancestor]:
+def known(snapshot: Snapshot) -> Known:
+    parent, sequence = (getattr(snapshot, name, lambda: None)() for name in ("parentId", "sequenceNumber"))
+    return Known(
+        snapshot_id=snapshot.snapshotId(),
+        sequence_number=sequence or 0,
+        parent_id=parent,
+        operation=snapshot.operation(),
+        summary=snapshot.summary(),
+    )
+
+
+def newest_first(*came: Snapshot) -> Iterator[Known]:
     """Snapshots that came after the plan's, in their order, on it."""
-    return (Ancestor(snapshot) for snapshot in (*reversed(came), Snapshot(BASE)))
+    return (known(snapshot) for snapshot in (*reversed(came), Snapshot(BASE)))
 
 
 class Table:
@@ -241,7 +254,7 @@ def test_a_plan_that_is_there_is_not_committed_again() -> None:
 
 def test_a_log_without_the_plans_snapshot_is_another_one() -> None:
     with pytest.raises(PlanConflict, match="not among the ancestors"):
-        check_only_appends(iter([Ancestor(Snapshot(5)), Ancestor(Snapshot(4))]), MINE, BASE)
+        check_only_appends(iter([known(Snapshot(5)), known(Snapshot(4))]), MINE, BASE)
 
 
 def test_the_state_is_that_of_the_newest_that_carries_any() -> None:  # MSG-4

@@ -21,7 +21,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.engine import Engine
-from message_lifecycle.stores.iceberg.fence import Ancestor, Walk, fenced_commit, main_ancestors, newest_state, read_witness_batch
+from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, main_ancestors, newest_state, read_witness_batch
 from message_lifecycle.stores.iceberg.incoming import CutRules, Numbering, count_opened, with_places
 from message_lifecycle.stores.iceberg.java import Java, each
 from message_lifecycle.stores.iceberg.layout import INGEST_ID, LEDGER, SPAN_SECONDS, LogSummary
@@ -29,6 +29,7 @@ from message_lifecycle.stores.iceberg.scratch import Part, RowsFile
 from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.shares import Failed, Made, Resources
 from message_lifecycle.stores.iceberg.tasks import NewFile, Store
+from message_lifecycle.stores.iceberg.witness import Known
 
 # A batch is written to files that no reader sees. One commit, made at most once, adds them to main.
 #
@@ -95,7 +96,7 @@ def find_batch_commit(table: Java, batch_id: str) -> BatchCommit | None:
     return _to_batch_commit(batch_id, int(batch["snapshot-id"]), batch) if batch.get(INGEST_ID) == batch_id else None
 
 
-def _ranges(found: BatchCommit, has_parent: bool, before: Iterator[Ancestor]) -> tuple[tuple[int, int, int], ...] | None:
+def _ranges(found: BatchCommit, has_parent: bool, before: Iterator[Known]) -> tuple[tuple[int, int, int], ...] | None:
     """Return the offsets between the log's ends before and after the batch: a batch numbers its messages without gaps (MSG-4)."""
     earlier, is_last = None, not has_parent
     for ancestor in before:

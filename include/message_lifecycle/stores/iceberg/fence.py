@@ -21,7 +21,7 @@ from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.stores.iceberg.catalog import ledger_text
 from message_lifecycle.stores.iceberg.engine import engine_of_process
-from message_lifecycle.stores.iceberg.java import Java, each, entries, java_class, java_message, thrown
+from message_lifecycle.stores.iceberg.java import Java, call_static, each, entries, java_class, java_message, thrown
 from message_lifecycle.stores.iceberg.layout import (
     AS_OF,
     COUNTS,
@@ -35,57 +35,28 @@ from message_lifecycle.stores.iceberg.layout import (
     settings_of,
 )
 from message_lifecycle.stores.iceberg.table_metadata import Attempt, compare_and_swap
-from message_lifecycle.stores.iceberg.witness import Commit, TableStanding, Witness, find_state, next_witness
+from message_lifecycle.stores.iceberg.witness import Commit, Known, TableStanding, Witness, find_state, next_witness
 
 if TYPE_CHECKING:
     from message_lifecycle.operations.verdict import Verdict
 
 
-class Ancestor:
-    """One snapshot that the attempt builds on. A property reads its value from Java on demand."""
-
-    def __init__(self, snapshot: Java) -> None:
-        self._snapshot = snapshot
-
-    @property
-    def snapshot_id(self) -> int:
-        return int(self._snapshot.snapshotId())
-
-    @property
-    def operation(self) -> str:
-        """`append`, `delete`, `overwrite` or `replace`."""
-        return str(self._snapshot.operation())
-
-    def get(self, key: str) -> str | None:
-        """Return a property of the snapshot's summary."""
-        value = self._snapshot.summary().get(key)
-        return None if value is None else str(value)
-
-    @property
-    def summary(self) -> dict[str, str]:
-        return entries(self._snapshot.summary())
-
-    @property
-    def sequence_number(self) -> int:
-        return int(self._snapshot.sequenceNumber())
-
-    @property
-    def parent_id(self) -> int | None:
-        found = self._snapshot.parentId()
-        return None if found is None else int(found)
+def read_snapshot(snapshot: Java) -> Known:
+    """Return what Java knows of a snapshot, in one call."""
+    return Known.of_document(json.loads(call_static(snapshot, "org.apache.iceberg.SnapshotParser.toJson", snapshot)))
 
 
-def main_ancestors(table: Java) -> Iterator[Ancestor]:
+def main_ancestors(table: Java) -> Iterator[Known]:
     """Yield the snapshots of main, newest first, as far back as the table remembers them."""
     yield from ancestors(table, table.currentSnapshot())
 
 
-def ancestors(table: Java, snapshot: Java | None) -> Iterator[Ancestor]:
+def ancestors(table: Java, snapshot: Java | None) -> Iterator[Known]:
     """Yield the snapshot and its ancestors, newest first."""
     while snapshot is not None:
-        yield Ancestor(snapshot)
-        parent = snapshot.parentId()
-        snapshot = None if parent is None else table.snapshot(parent)
+        found = read_snapshot(snapshot)
+        yield found
+        snapshot = None if found.parent_id is None else table.snapshot(found.parent_id)
 
 
 def newest_state(table: Java, snapshot: Java | None = None) -> LogSummary:
@@ -109,7 +80,7 @@ class Walk:
         """Read a table. `metadata`: the attempt's base, if it is not the table's own metadata."""
         self._table, self._metadata = table, table if metadata is None else metadata
 
-    def __call__(self) -> Iterator[Ancestor]:
+    def __call__(self) -> Iterator[Known]:
         return main_ancestors(self._metadata)
 
     def log_state(self, snapshot: Java | None = None) -> LogSummary:
@@ -151,7 +122,7 @@ class Walk:
         for entry in reversed(list(each(self._current.previousFiles()))):
             try:
                 found = jvm.org.apache.iceberg.TableMetadataParser.read(self._table.io(), entry.file())
-                yield from [Ancestor(snapshot) for snapshot in each(found.snapshots())]
+                yield from [read_snapshot(snapshot) for snapshot in each(found.snapshots())]
             except thrown():
                 continue
 
@@ -208,7 +179,7 @@ def attempt_of(table: Java, judge: Judge, make: Make) -> Attempt:
 def witness_of(changed: Java, base: Java) -> dict[str, str]:
     """Return the table property that belongs into the same commit as a new head of main (MSG-4)."""
     head = changed.currentSnapshot()
-    return {} if head is None else next_witness(Ancestor(head), entries(base.properties()))
+    return {} if head is None else next_witness(read_snapshot(head), entries(base.properties()))
 
 
 @contextmanager
@@ -258,7 +229,7 @@ class AlreadyPublished(LifecycleError):
     """Another run published this plan during the attempt."""
 
 
-def find(table: Java, plan_id: str, *, since: int | None = None) -> Ancestor | None:
+def find(table: Java, plan_id: str, *, since: int | None = None) -> Known | None:
     """Return the commit on main that carries the plan, or None.
 
     Args:
@@ -276,7 +247,7 @@ def find(table: Java, plan_id: str, *, since: int | None = None) -> Ancestor | N
 
 def commit_once(
     table: Java, plan_id: str, commit: Callable[[], None], *, steps: Steps, of: str = "commit", since: int | None = None
-) -> Ancestor:
+) -> Known:
     """Make the commit that carries the plan, unless another run was first, and return it.
 
     After an unknown result the function searches for the commit and never repeats it.
@@ -315,7 +286,7 @@ def commit_once(
     return found
 
 
-def find_after_error(error: LifecycleError, table: Java, plan_id: str, since: int | None) -> Ancestor | None:
+def find_after_error(error: LifecycleError, table: Java, plan_id: str, since: int | None) -> Known | None:
     """Search main again for the plan's commit, after an attempt that ended with an error.
 
     Raises:
@@ -354,7 +325,7 @@ def properties(verdict: Verdict, ledger: tuple[str, int], removed: Sequence[tupl
 # Conditions, checked inside an attempt
 
 
-def check_only_appends(ancestors: Iterator[Ancestor], plan_id: str, base_id: int) -> None:
+def check_only_appends(ancestors: Iterator[Known], plan_id: str, base_id: int) -> None:
     """Check that only appends came since the plan's snapshot.
 
     Raises:
@@ -376,7 +347,7 @@ def check_only_appends(ancestors: Iterator[Ancestor], plan_id: str, base_id: int
     raise PlanConflict(plan_id, f"its snapshot {base_id} is not among the ancestors of main")
 
 
-def check_head_unchanged(ancestors: Iterator[Ancestor], plan_id: str, base_id: int, *, table: str) -> None:
+def check_head_unchanged(ancestors: Iterator[Known], plan_id: str, base_id: int, *, table: str) -> None:
     """Check that the table's head is still the plan's snapshot. Raises PlanConflict.
 
     Args:

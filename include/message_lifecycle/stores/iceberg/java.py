@@ -176,17 +176,26 @@ class _Known:
         return self._java(*arguments)
 
 
-def entries(java_map: Java) -> dict[str, str]:
-    """Return a Java map of texts in one call. Python's own way to read a map would make two calls per entry."""
-    from py4j.java_gateway import JavaClass
+def call_static(near: Java, method: str, *arguments: object) -> Java:
+    """Call a static method in the JVM that has the object `near`. By py4j's own way Java would first be asked for the method."""
+    from py4j.java_gateway import JavaMember
+    from py4j.protocol import STATIC_PREFIX
 
-    mapper = JavaClass("org.apache.iceberg.util.JsonUtil", java_map._gateway_client).mapper()
-    found: dict[str, str] = json.loads(mapper.writeValueAsString(java_map))
+    owner, _, name = method.rpartition(".")
+    return JavaMember(name, None, STATIC_PREFIX + owner, near._gateway_client)(*arguments)
+
+
+def entries(java_map: Java) -> dict[str, str]:
+    """Return a Java map of texts in two calls. Python's own way to read a map would make two calls per entry."""
+    found: dict[str, str] = json.loads(call_static(java_map, "org.apache.iceberg.util.JsonUtil.mapper").writeValueAsString(java_map))
     return found
 
 
 def identifier(engine: Jvm, place: tuple[str, str]) -> Java:
-    return engine.jvm.org.apache.iceberg.catalog.TableIdentifier.of(texts(engine, *place))
+    """Return Java's name of a table in one call. An array of texts would take a call for each text."""
+    namespace, table = place
+    written = json.dumps({"namespace": [namespace], "name": table})
+    return engine.jvm.org.apache.iceberg.catalog.TableIdentifierParser.fromJson(written)
 
 
 def texts(engine: Jvm, *values: str) -> Java:

@@ -36,7 +36,6 @@ from message_lifecycle.stores.iceberg.change import forget_source, undo_property
 from message_lifecycle.stores.iceberg.data_files import delete_rows, planned_files
 from message_lifecycle.stores.iceberg.engine import Engine, job_text
 from message_lifecycle.stores.iceberg.fence import (
-    Ancestor,
     Make,
     Steps,
     Walk,
@@ -46,6 +45,7 @@ from message_lifecycle.stores.iceberg.fence import (
     find,
     main_ancestors,
     properties,
+    read_snapshot,
 )
 from message_lifecycle.stores.iceberg.java import Java, entries
 from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, PARENT_PLAN_ID, REMOVED, STAGED_AS, STAGED_PLAN_ID
@@ -335,7 +335,7 @@ class _Commit:
             if head.parentId() != staged_id:
                 raise _MovedOn  # another engine has ended the branch, or added to it
             builder.setBranchSnapshot(head, "main").removeRef(branch_of(plan_id))
-            set_properties(base, builder, next_witness(Ancestor(head), entries(base.properties())))
+            set_properties(base, builder, next_witness(read_snapshot(head), entries(base.properties())))
             self.way.steps("inside_commit")
 
         commit_metadata_change(self.table.operations(), change, what=self._what)

@@ -23,7 +23,6 @@ from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import (
     AlreadyPublished,
-    Ancestor,
     Judge,
     Make,
     Steps,
@@ -37,6 +36,7 @@ from message_lifecycle.stores.iceberg.layout import AT_ONCE
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.table_metadata import swap_at_once
+from message_lifecycle.stores.iceberg.witness import Known
 
 logger = logging.getLogger(__name__)
 SETTING = f"{PROPERTIES}.{ATOMIC}"
@@ -81,7 +81,7 @@ class Ready:
     of: str
     since: int | None
 
-    def commit(self) -> Ancestor:
+    def commit(self) -> Known:
         """By itself. Raises PlanConflict, TableBusy, CommitUnknown."""
 
         def commit() -> None:
