@@ -191,7 +191,7 @@ def test_what_lies_beneath_the_tables_keeps_a_request_open(make_world: MakeWorld
     assert found.is_done and keys(world) == [b"a"]
     asked = s.ledger.erasure(request.request_id)
     assert asked.state == "requested"
-    assert asked.detail == f"{NAME}: {kept[0]}. Then run `lifecycle erase run {request.request_id[:12]}`"
+    assert asked.detail == f"{NAME}: {kept[0]}. Then run `lifecycle erase run {request.request_id[:12]} --by NAME --why WHY`"
     assert receipts.verify(s, request.request_id) == [f"{NAME}: {kept[0]}"]
     kept.clear()
     carry_out(s, request.request_id)

@@ -157,7 +157,9 @@ def test_what_a_bucket_keeps_beneath_keeps_an_erasure_open(lake: Lake) -> None:
         (request,) = world.services.ledger.erasures()
         below = Tables().load(name).location().removeprefix("s3://")
         assert request.state == "requested"
-        assert request.detail == f"{name}: {_kept(store, below)}. Then run `lifecycle erase run {request.request_id[:12]}`"
+        assert (
+            request.detail == f"{name}: {_kept(store, below)}. Then run `lifecycle erase run {request.request_id[:12]} --by NAME --why WHY`"
+        )
         assert any(SOUGHT in content for path, content in store.earlier_versions(below) if path.endswith(".parquet"))
         assert not any(SOUGHT in store.content(path) for path in store.objects(below))
         assert receipts.verify(world.services, request.request_id) == [f"{name}: {_kept(store, below)}"]

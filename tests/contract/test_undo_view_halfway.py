@@ -63,7 +63,10 @@ def test_what_has_stopped_between_its_commits_comes_back_to_the_view(make_world:
     published(world, half.name, 12, "compaction")
     assert stored(world, half.name)[:-1] == half.log, "the second commit is not made"
     stopped = world.services.ledger.record(half.plan_id).outcome
-    assert stopped is not None and (stopped.name, f"`lifecycle undo {half.plan_id[:12]}`" in stopped.detail) == ("superseded", True)
+    assert stopped is not None and (stopped.name, f"`lifecycle undo {half.plan_id[:12]} --by NAME --why WHY`" in stopped.detail) == (
+        "superseded",
+        True,
+    )
     outcome = undone(world, half.name, 13, half.plan_id)
     assert (outcome.restored, outcome.removed) == (0, ())
     assert (stored(world, half.name)[:-1], view(world, half.name)[:-1]) == (half.log, half.view)

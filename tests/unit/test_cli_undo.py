@@ -71,7 +71,7 @@ def test_an_open_plan_has_nothing_to_undo_and_a_refusal_stops_it(lake: Lake, ord
     plan_id = asked.document["plan_id"]
     assert (asked.status, lake.say("approve", plan_id, *WORD).status) == (5, 0)
     undo = lake.say("undo", plan_id, *WORD)
-    assert (undo.status, f"`lifecycle refuse {plan_id[:12]}`" in undo.err) == (3, True), undo.err
+    assert (undo.status, f"`lifecycle refuse {plan_id[:12]} --by NAME --why WHY`" in undo.err) == (3, True), undo.err
     refused = lake.say("refuse", plan_id, "--by", "bert", "--why", "the wrong one")
     assert (refused.status, "Nothing was removed" in refused.out) == (0, True), refused.err
     assert (
@@ -87,7 +87,7 @@ def test_an_open_plan_has_nothing_to_undo_and_a_refusal_stops_it(lake: Lake, ord
 def test_a_refusal_stops_an_open_plan_that_asks_nobody(lake: Lake, orders: TopicName) -> None:
     plan_id = lake.say("plan", "shop/orders", "-o", "json").document["plan_id"]
     undo = lake.say("undo", plan_id, *WORD)
-    assert (undo.status, f"Stop it: `lifecycle refuse {plan_id[:12]}`" in undo.err) == (3, True), undo.err
+    assert (undo.status, f"Stop it: `lifecycle refuse {plan_id[:12]} --by NAME --why WHY`" in undo.err) == (3, True), undo.err
     refused = lake.say("refuse", plan_id, "--by", "bert", "--why", "not today")
     assert (refused.status, "Nothing was removed" in refused.out) == (0, True), refused.err
     listed = lake.say("ledger", "list", "shop/orders", "-o", "json").document[0]
@@ -102,7 +102,11 @@ def test_a_refusal_after_the_commit_names_the_undo(lake: Lake, orders: TopicName
     lake.say("approve", plan_id, *WORD)
     assert lake.say("publish", plan_id).status == 0
     late = lake.say("refuse", plan_id, "--by", "bert", "--why", "the wrong one")
-    assert (late.status, "AlreadyAnswered" in late.err, f"`lifecycle undo {plan_id[:12]}`" in late.err) == (3, True, True)
+    assert (late.status, "AlreadyAnswered" in late.err, f"`lifecycle undo {plan_id[:12]} --by NAME --why WHY`" in late.err) == (
+        3,
+        True,
+        True,
+    )
     assert lake.stored(orders) == [2]
 
 

@@ -1,10 +1,11 @@
-"""What the documents tell people to type is what the command takes."""
+"""Each command that a document or a page shows can be typed as it stands."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,11 @@ from message_lifecycle.app.cli import tree
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
+TEMPLATES = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "include").rglob("*.html"))]
 AT_THE_BEGINNING = re.compile(r"^\s*(?:\$ )?(?:printf [^|]*\| *)?(lifecycle .*)$")
+CONSENT = {"--by", "--why"}
+NEEDED_WITH = {"--give-up-tables": CONSENT, "--accept-rollback": CONSENT, "--remap": CONSENT, "--accept": {"--by"}}
+"""Options that the command requires only next to another option. The command's declaration does not have this rule."""
 
 
 def typed(page: str) -> Iterator[list[str]]:
@@ -37,17 +42,46 @@ def subcommand(words: list[str]) -> tuple[Any, list[str]]:
     return found, []
 
 
+def has_argument(command: Any, rest: list[str]) -> bool:
+    """True if a word after the command is neither an option nor the value of an option."""
+    valued = {name for part in command.params if not getattr(part, "is_flag", False) for name in part.opts}
+    return any(not word.strip("[]").startswith("-") and before not in valued for before, word in pairwise(["", *rest]))
+
+
+def why_not_typed(words: list[str]) -> str:
+    """Return why the command ends with a usage error. A command without an argument is only a name, which may stand without options."""
+    command, rest = subcommand(words)
+    known = {"--help"}.union(*(part.opts for part in command.params))
+    named = {word.strip("[]").partition("=")[0] for word in rest if word.strip("[]").startswith("-")}
+    if unknown := named - known:
+        return f"{' '.join(words)!r} takes no {', '.join(sorted(unknown))}"
+    required = {part.opts[0] for part in command.params if part.required and part.param_type_name == "option"}
+    required = required.union(*(NEEDED_WITH.get(name, set()) for name in named))
+    if has_argument(command, rest) and (left_out := required - named):
+        return f"{' '.join(words)!r} needs {', '.join(sorted(left_out))}"
+    return ""
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_of_a_document_is_there_with_its_options(page: str) -> None:
-    for words in typed(page):
-        command, rest = subcommand(words)
-        known = {"--help"}.union(*(part.opts for part in command.params))
-        named = {word.strip("[]").partition("=")[0] for word in rest if word.strip("[]").startswith("-")}
-        assert named <= known, f"{' '.join(words)!r} takes no {', '.join(sorted(named - known))}"
+def test_every_command_of_a_document_can_be_typed(page: str) -> None:
+    assert [why for words in typed(page) if (why := why_not_typed(words))] == []
 
 
-def test_commands_are_found_in_the_documents() -> None:
+def shown(template: str) -> Iterator[list[str]]:
+    """Each command of a page's template, as words after `lifecycle`."""
+    text = re.sub(r"{{.*?}}", "{}", (ROOT / template).read_text(encoding="utf-8"))
+    for command in re.findall(r"<code>(lifecycle [^<]+)</code>", text):
+        yield shlex.split(command)[1:]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_every_command_of_a_page_can_be_typed(template: str) -> None:
+    assert [why for words in shown(template) if (why := why_not_typed(words))] == []
+
+
+def test_commands_are_found_in_documents_and_pages() -> None:
     assert sum(1 for page in PAGES for _ in typed(page)) > 100
+    assert sum(1 for template in TEMPLATES for _ in shown(template)) > 3
 
 
 def described(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:

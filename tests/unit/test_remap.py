@@ -219,7 +219,7 @@ def test_an_undo_brings_the_old_messages_back_and_says_that_both_are_there(sourc
     assert told.status == 0, told.err
     assert [key for _, key in sources.stored()] == [b"of x", b"of y", b"of z", b"x", b"y", b"z"], "nothing is lost"
     (warning,) = [one for one in told.document["warnings"] if "both are in the log" in one]
-    assert "`lifecycle message delete shop/orders --batch batch2`" in warning
+    assert "`lifecycle message delete shop/orders --batch batch2 --by NAME --why WHY`" in warning
     assert (
         sources.lake.say("message", "delete", "shop/orders", "--batch", "batch2", "--by", "ann", "--why", "the old ones stay").status == 0
     )

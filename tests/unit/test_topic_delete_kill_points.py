@@ -205,12 +205,12 @@ def test_half_an_undo_is_told_as_that_and_no_table_is_made_beside_it(tmp_path: P
     past, url = made(tmp_path)
     deletion = past.delete_whole().plan_id or ""
     dies(tmp_path, url, "inside_commit", "undo", deletion)
-    with raises("DeletionBegun", match=f"Finish an undo: `lifecycle undo {deletion[:12]}`"):
+    with raises("DeletionBegun", match=f"Finish an undo: `lifecycle undo {deletion[:12]} --by NAME --why WHY`"):
         new_view.create(past.tables, NAME)
     told = _unreached(past)
     assert (
         "an undo has begun to bring it back" in told
-        and f"Finish the undo: `lifecycle undo {deletion[:12]}`" in told
+        and f"Finish the undo: `lifecycle undo {deletion[:12]} --by NAME --why WHY`" in told
         and "with their files" not in told
     )
     assert past.undo(deletion).name == "published"

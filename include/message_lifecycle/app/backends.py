@@ -228,5 +228,6 @@ def _require_known_logs(lake: Services, s: Services, backend: ConfiguredBackend,
         raise BackendUnavailable(
             backend.name,
             f"none of the topics that the ledger knows there ({', '.join(map(str, known))}) is in it, so {name} was not created",
-            "Bring back the disk or server that holds them. If they are meant to be gone, say so for each: `lifecycle topic forget`",
+            "Bring back the disk or server that holds them. If they are meant to be gone, say so for each: "
+            "`lifecycle topic forget TOPIC --by NAME --why WHY`",
         )

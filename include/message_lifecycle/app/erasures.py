@@ -246,8 +246,9 @@ def describe_unsearched_places(s: Services, request: ErasureRequest) -> list[str
     gone = find_lost_reclaims(s)
     return (
         [
-            f"{topic.topic}: its tables were not searched, because plan {short(topic.plan_id)} deleted the topic. Bring it back with "
-            f"`lifecycle undo`. After its undo_window: `lifecycle reclaim run --deleted {short(topic.plan_id)}`"
+            f"{topic.topic}: its tables were not searched, because plan {short(topic.plan_id)} deleted the topic. Bring it back: "
+            f"`lifecycle undo {short(topic.plan_id)} --by NAME --why WHY`. After its undo_window: "
+            f"`lifecycle reclaim run --deleted {short(topic.plan_id)}`"
             for topic in s.stores.deletions()
             if (not request.topics or topic.topic in request.topics) and not _ended_before_deletion(s, request, topic)
         ]
@@ -268,13 +269,14 @@ def describe_unsearched_places(s: Services, request: ErasureRequest) -> list[str
         ]
         + [
             f"{name}: its {missing} is not in the catalog and was not searched. Bring it back under its name, then run "
-            f"`lifecycle erase run {short(request.request_id)}`. If it was dropped with its files: `lifecycle topic repair {name} "
-            "--give-up-tables`"
+            f"`lifecycle erase run {short(request.request_id)} --by NAME --why WHY`. If it was dropped with its files: "
+            f"`lifecycle topic repair {name} --give-up-tables --by NAME --why WHY`"
             for name in topics_of(s, request)
             for missing in missing_tables(s, name)
         ]
         + [
-            f"{name}: its {table} was missing during the search, and is back. Search it: `lifecycle erase run {short(request.request_id)}`"
+            f"{name}: its {table} was missing during the search, and is back. Search it: "
+            f"`lifecycle erase run {short(request.request_id)} --by NAME --why WHY`"
             for name in topics_of(s, request)
             if (ended := newest_ended_outcome(s, request, name)) is not None
             for table in tables_back_since(s, name, ended[1].as_of)
@@ -286,7 +288,7 @@ def describe_unsearched_places(s: Services, request: ErasureRequest) -> list[str
 def describe_old_copies(s: Services, request: ErasureRequest) -> list[str]:
     """Describe the old file copies that stores keep beneath the topics' tables. The erasure of every table does not remove them."""
     gone = ((name, keys_gone_since(s, request, name)) for name in topics_of(s, request))
-    ended = f". Then run `lifecycle erase run {short(request.request_id)}`"
+    ended = f". Then run `lifecycle erase run {short(request.request_id)} --by NAME --why WHY`"
     return [f"{name}: {copies}{ended}" for name, at in gone if at is not None for copies in describe_old_copies_of_topic(s, name, at)]
 
 
@@ -312,7 +314,7 @@ def _describe_remnant(s: Services, left: Remnant) -> str:
     if begun is not None and begun.plan.parent == left.plan_id:
         return (
             f"{plan} deleted the topic, and an undo has begun to bring it back. The tables that are still away were not searched: {tables}. "
-            f"Finish the undo: `lifecycle undo {plan_id}`"
+            f"Finish the undo: `lifecycle undo {plan_id} --by NAME --why WHY`"
         )
     result = "was undone" if record.outcome.name == "published" else "did not delete the topic"
     return (
@@ -331,7 +333,7 @@ def copied_again(s: Services, request: ErasureRequest) -> list[str]:
     early = sorted(replica for replica, origin in pairs if done[replica] <= done[origin])
     return [
         f"{name}: a requested key came again from its origin, which was erased later. "
-        f"Run the request again: `lifecycle erase run {short(request.request_id)}`"
+        f"Run the request again: `lifecycle erase run {short(request.request_id)} --by NAME --why WHY`"
         for name in early
         if not _is_clean(s, request, name)
     ]

@@ -103,7 +103,8 @@ def spared_by_undo(s: Services, name: TopicName) -> tuple[Spared, ...]:
 def undone_detail(known: Undone) -> str:
     """Return why the messages stay, and how a person releases them."""
     return (
-        f"plan {known.plan_id}, which took it, was undone by plan {known.undone_by}; `lifecycle undo {known.plan_id} --release` lets it go"
+        f"plan {known.plan_id}, which took it, was undone by plan {known.undone_by}; "
+        f"`lifecycle undo {known.plan_id} --release --by NAME --why WHY` lets it go"
     )
 
 

@@ -81,7 +81,7 @@ def plan_return(
         else (
             f"brings back topic {deletion.topic}, deleted by plan {short(deletion.plan_id)}: {amount(found.rows, 'messages')}",
             *(
-                f"it may hold the key of open erasure request {short(request)}. Next: `lifecycle erase run {short(request)}`"
+                f"it may hold the key of open erasure request {short(request)}. Next: `lifecycle erase run {short(request)} --by NAME --why WHY`"
                 for request in erasures
             ),
         ),

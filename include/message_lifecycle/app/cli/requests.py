@@ -287,7 +287,8 @@ def add(
     now = "" if covered is None else amount(covered, "messages")
     shown: list[Block] = ["Hold placed", {**facts, "covers now": now}]
     if covered == 0 and not in_advance:
-        emit(output, view, [*shown, f"It covers no message. Check it, or release it: lifecycle hold release {short(hold.hold_id)}"])
+        release = f"lifecycle hold release {short(hold.hold_id)} --by NAME --why WHY"
+        emit(output, view, [*shown, f"It covers no message. Check it, or release it: {release}"])
         return DIFFERENT
     emit(output, view, shown)
     return 0

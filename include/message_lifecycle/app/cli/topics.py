@@ -194,7 +194,8 @@ def list_(
 def delete(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> int:
     """Delete a topic with all its tables: planned, gated and recorded like every deletion, with your --by and --why as its approval.
 
-    `lifecycle undo PLAN_ID` brings the topic back while its undo_window lasts. A legal hold on any part of the topic refuses the deletion.
+    `lifecycle undo PLAN_ID --by NAME --why WHY` brings the topic back while its undo_window lasts. A legal hold on any part of
+    the topic refuses the deletion.
     """
     from message_lifecycle.app.requests import delete_topic
 

@@ -110,7 +110,7 @@ class MessageOperation(Operation):
     def on_close(self, s: Services, plan: Plan) -> str:
         if not (self.needs_separate_commits(plan) and changes.is_halfway(s, plan)):
             return ""
-        return f"The plan has changed only the compacted view. To restore it: `lifecycle undo {short(plan.plan_id)}`"
+        return f"The plan has changed only the compacted view. To restore it: `lifecycle undo {short(plan.plan_id)} --by NAME --why WHY`"
 
 
 def facts_of(s: Services, log: LogState, view: ViewState | None = None) -> Facts:

@@ -38,7 +38,10 @@ class Undo(Operation):
 
     name = "undo"
     by_request, gives_back, takes_messages = True, True, False
-    not_undone = "it is an undo itself. What it brought back goes again once it is released (`lifecycle undo --release`), or by a request that names it"
+    not_undone = (
+        "it is an undo itself. To let the rules remove its messages again: `lifecycle undo PLAN --release --by NAME --why WHY`, where PLAN is "
+        "the plan that it has undone. A request that names the messages removes them, too"
+    )
 
     def is_plan_for(self, plan: Plan, work: Work) -> bool:
         return isinstance(work, UndoPlan) and plan.operation == self.name and plan.parent == work.plan_id
@@ -141,7 +144,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
 
 def _ingested_again_text(name: TopicName, brought: Sequence[str]) -> str:
     """Return the warning that the plan's messages were ingested again under another mapping. The log then has both versions."""
-    commands = " and ".join(f"`lifecycle message delete {name} --batch {batch_id}`" for batch_id in brought)
+    commands = " and ".join(f"`lifecycle message delete {name} --batch {batch_id} --by NAME --why WHY`" for batch_id in brought)
     return (
         f"the messages that come back were brought again since, under another mapping, by batch {', '.join(brought)}: both are in the log then. "
         f"To keep only those that come back: {commands}"

@@ -150,7 +150,7 @@ def in_values_blocks(found: InValues | None) -> Iterator[Block]:
         if topic.error:
             yield Line(f"{topic.topic} could not be searched: {topic.error}", style="red")
     if any(topic.places for topic in found.topics):
-        yield "These messages were not erased. Remove them: lifecycle message delete TOPIC PARTITION:OFFSET"
+        yield "These messages were not erased. Remove them: lifecycle message delete TOPIC PARTITION:OFFSET --by NAME --why WHY"
 
 
 class KeptReceipt(View):

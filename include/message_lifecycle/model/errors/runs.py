@@ -36,7 +36,10 @@ class OpenPlan(Refused):
 
 def already_answered(plan_id: str, granted: bool, by: str, at: str) -> Refused:
     """DEL-3: a plan takes one answer. Only a refusal may follow an approval, until the plan is committed."""
-    undo = f"If it is published, bring the messages back: `lifecycle undo {short(plan_id)}`. If it is not, stop it: `lifecycle refuse {short(plan_id)}`."
+    undo = (
+        f"If it is published, bring the messages back: `lifecycle undo {short(plan_id)} --by NAME --why WHY`. "
+        f"If it is not, stop it: `lifecycle refuse {short(plan_id)} --by NAME --why WHY`."
+    )
     return Refused(
         f"{by} {'approved' if granted else 'refused'} plan {short(plan_id)} at {at}. A plan takes one answer. "
         f"{undo if granted else 'A new run makes a new plan.'}",
@@ -75,7 +78,7 @@ def ledger_tampered(plan_id: str, what: str) -> Refused:
     return Refused(
         f"{what} of plan {short(plan_id)}: the seal does not match. Someone changed the ledger's database, or this installation has another "
         "secret now. Nothing was removed. Check who writes to the database, and check the secret. "
-        f"Then refuse the plan: `lifecycle refuse {short(plan_id)}`. The next run plans and asks again.",
+        f"Then refuse the plan: `lifecycle refuse {short(plan_id)} --by NAME --why WHY`. The next run plans and asks again.",
         code="LedgerTampered",
     )
 
@@ -226,7 +229,7 @@ def not_published(plan_id: str, found: str) -> Refused:
     """No part of the plan was ever published, so an undo has nothing to restore. A run may still publish an open plan."""
     reason = f"it is {found}. Only a published plan has removed messages"
     if found == "open":
-        reason = f"it is open, so it has removed nothing yet. Stop it: `lifecycle refuse {short(plan_id)}`"
+        reason = f"it is open, so it has removed nothing yet. Stop it: `lifecycle refuse {short(plan_id)} --by NAME --why WHY`"
     return _cannot_undo(plan_id, reason, code="NotPublished")
 
 
@@ -273,7 +276,7 @@ def deletion_begun(topic: str, plan_id: str) -> Refused:
     return Refused(
         f"topic {topic}: plan {short(plan_id)} has moved only some of its tables, so no new table is made. Finish a deletion: "
         f"`lifecycle publish {short(plan_id)}`. If that is refused, reverse it: `lifecycle run {topic}`. Finish an undo: "
-        f"`lifecycle undo {short(plan_id)}`.",
+        f"`lifecycle undo {short(plan_id)} --by NAME --why WHY`.",
         code="DeletionBegun",
     )
 
@@ -281,7 +284,8 @@ def deletion_begun(topic: str, plan_id: str) -> Refused:
 def not_undone(plan_id: str) -> BadInput:
     """Only an undone plan has messages to release."""
     return BadInput(
-        f"plan {short(plan_id)} was not undone, so it has no messages to release. To undo it: `lifecycle undo {short(plan_id)}`.",
+        f"plan {short(plan_id)} was not undone, so it has no messages to release. "
+        f"To undo it: `lifecycle undo {short(plan_id)} --by NAME --why WHY`.",
         code="NotUndone",
     )
 
@@ -355,9 +359,9 @@ def ambiguous_erasure(request_id: str, found: tuple[str, ...]) -> BadInput:
 
 def no_receipt(request_id: str, state: str) -> BadInput:
     """The request is unfinished, or no topic was searched, so a receipt would have no content."""
-    why = f"it is {state}. Carry it out: `lifecycle erase run {short(request_id)}`"
+    why = f"it is {state}. Carry it out: `lifecycle erase run {short(request_id)} --by NAME --why WHY`"
     if state == "erased":
-        why = f"there was no topic to search. Search again: `lifecycle erase run {short(request_id)}`"
+        why = f"there was no topic to search. Search again: `lifecycle erase run {short(request_id)} --by NAME --why WHY`"
     return BadInput(f"erasure request {short(request_id)} has no receipt: {why}.", code="NoReceipt")
 
 
@@ -407,7 +411,7 @@ def erasure_secret_missing(place: str, why: str) -> Refused:
     """The secret of keyed hashes is missing. A new secret would match none of the recorded hashes."""
     return Refused(
         f"cannot read the erasure secret from {place}: {why}. Restore the file from its copy, or name it in LIFECYCLE_ERASURE_SECRET_FILE. "
-        "If it is lost, lift each forbidden key: `lifecycle erase allow REQUEST_ID`. Then a new secret can be made.",
+        "If it is lost, lift each forbidden key: `lifecycle erase allow REQUEST_ID --by NAME --why WHY`. Then a new secret can be made.",
         code="ErasureSecretMissing",
     )
 

@@ -313,7 +313,7 @@ def tables_missing(topic: str, plan_id: str, tables: str) -> PartlyUnavailable:
     return PartlyUnavailable(
         f"topic {topic}: plan {plan_id[:12]} is published, but cannot be verified: its {tables} is not in the catalog under its name. "
         f"The plan stays open. Bring the table back under its name, then run `lifecycle verify {plan_id[:12]}`. "
-        f"If you dropped the table with its files: `lifecycle topic repair {topic} --give-up-tables`.",
+        f"If you dropped the table with its files: `lifecycle topic repair {topic} --give-up-tables --by NAME --why WHY`.",
         code="TablesMissing",
     )
 
