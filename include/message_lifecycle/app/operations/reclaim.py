@@ -222,9 +222,9 @@ def _readers(s: Services, name: TopicName) -> Iterable[str]:
     try:
         s.topics.describe(name)
     except UnknownTopic:
-        reasons = {"consumer": "consumer {} reads it", "replica": "replica {} copies it"}
+        texts = {"consumer": "consumer {} reads it", "replica": "replica {} copies it"}
         readers = {(reader.kind, reader.consumer) for reader in s.ledger.consumers(name)}
-        yield from (reasons[kind].format(consumer) for kind, consumer in sorted(readers) if kind in reasons)
+        yield from (texts[kind].format(consumer) for kind, consumer in sorted(readers) if kind in texts)
 
 
 # Free space after the undo window: old snapshots, and files that no snapshot names (DEL-7).
