@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, LogStateLost, PlanConflict
@@ -112,7 +113,7 @@ class Walk:
     def _current(self) -> Java:
         return self._table.operations().current() if self._metadata is self._table else self._metadata
 
-    @property
+    @cached_property
     def _where(self) -> str:
         return str(self._table.name())
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import CatalogUnavailable, CommitUnknown
 from message_lifecycle.stores.iceberg.engine import engine_of_process
+from message_lifecycle.stores.iceberg.fence import read_snapshot
 from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown, texts, thrown
 from message_lifecycle.stores.iceberg.session import engine_failures
-from message_lifecycle.stores.iceberg.witness import Known, next_witness
+from message_lifecycle.stores.iceberg.witness import next_witness
 
 _VERSION = 3
 
@@ -131,11 +132,7 @@ def _begun(jvm: Jvm, place: Place, shape: TableShape, properties: Mapping[str, s
     for key, value in summary.items():
         empty.set(key, value)
     empty.commit()
-    head = transaction.currentMetadata().currentSnapshot()
-    created = Known(
-        snapshot_id=int(head.snapshotId()), sequence_number=int(head.sequenceNumber()), parent_id=None, operation="append", summary=summary
-    )
-    if witness := next_witness(created, {}):
+    if witness := next_witness(read_snapshot(transaction.currentMetadata().currentSnapshot()), {}):
         kept = transaction.updateProperties()
         for key, value in witness.items():
             kept.set(key, value)
