@@ -46,7 +46,7 @@ def test_a_published_plan_removes_the_leading_expired_segments(lake: Lake) -> No
     assert published.removed == (("expiry", 5),)
     assert lake.offsets(name) == [5]
     assert lake.log(name).end_offsets == {0: 6}
-    assert lake.reader.published(plan) == published
+    assert lake.reader.find_published(plan) == published
     assert lake.reader.removed_files(plan) == plan.selection.files
     assert lake.topics.describe(name).ledger == ("ledger", 2)
 
@@ -181,7 +181,7 @@ def test_a_plan_published_twice_is_reported_and_changes_nothing(lake: Lake) -> N
     assert store.publish(judged, by(("ledger", 3))) == first
     with pytest.raises(PlanConflict, match="another run has published it"):
         store.stage(plan)
-    assert lake.reader.published(plan) == first
+    assert lake.reader.find_published(plan) == first
     assert lake.reader.marker(name) == marker
 
 

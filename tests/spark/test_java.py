@@ -80,7 +80,7 @@ def test_whole_files_go_without_spark(lake: Lake, no_spark: Engine) -> None:
     lake.append(name, Rows(base=4, times=(YOUNG,)))
     assert made.publish(judged, by(LEDGER)).removed == (("expiry", 3),)
     assert lake.offsets(name) == [3, 4]
-    assert lake.reader.published(plan) == store().publish(judged, by(LEDGER))
+    assert lake.reader.find_published(plan) == store().publish(judged, by(LEDGER))
 
 
 def test_what_another_process_staged_is_published_without_spark(lake: Lake, no_spark: Engine) -> None:

@@ -94,7 +94,7 @@ def test_the_staged_snapshot_is_mains_and_the_plans_word_stands_behind_it(lake: 
     assert told[REMOVED] == str(plan.expected.removed_rows) == str(sum(count for _, count in published.removed))
     assert [entry.snapshot_id for entry in table.metadata.snapshot_log][-2:] == [base_id, head.snapshot_id], "main was never between them"
     assert lake.offsets(name) == left
-    assert (lake.reader.published(plan), lake.reader.removed_files(plan)) == (published, plan.selection.files)
+    assert (lake.reader.find_published(plan), lake.reader.removed_files(plan)) == (published, plan.selection.files)
     assert lake.reader.removed_by_others(lake.log(name), base_id or 0) == ()
 
 
@@ -103,7 +103,7 @@ def test_what_was_staged_in_two_snapshots_is_made_again_in_one(lake: Lake) -> No
     published = publish(lake, plan, made)
     _, head, told = head_of(name)
     assert (head.parent_snapshot_id, STAGED_AS in told) == (plan.requirements.snapshot_id, False)
-    assert (lake.offsets(name), lake.reader.published(plan)) == ([1, 4], published)
+    assert (lake.offsets(name), lake.reader.find_published(plan)) == ([1, 4], published)
     assert lake.reader.removed_files(plan) == plan.selection.files != ()
 
 
@@ -124,7 +124,7 @@ def test_where_main_has_moved_on_the_change_is_made_again_on_it(lake: Lake, rows
     _, head, told = head_of(name)
     assert (head.parent_snapshot_id, STAGED_AS in told, told[PLAN_ID]) == (head_id, False, plan.plan_id)
     assert lake.offsets(name) == [*left, 5]
-    assert (lake.reader.published(plan), lake.reader.removed_files(plan)) == (published, plan.selection.files)
+    assert (lake.reader.find_published(plan), lake.reader.removed_files(plan)) == (published, plan.selection.files)
     assert lake.reader.removed_by_others(lake.log(name), plan.requirements.snapshot_id or 0) == ()
 
 
@@ -223,7 +223,7 @@ def test_after_an_expiry_by_another_engine_what_went_is_still_told(lake: Lake) -
     lake.store().discard(plan)
     expire(lake, name)
     assert len(Tables().load(name).snapshots()) == 1
-    assert (lake.reader.published(plan), lake.reader.removed_files(plan)) == (published, plan.selection.files)
+    assert (lake.reader.find_published(plan), lake.reader.removed_files(plan)) == (published, plan.selection.files)
     assert lake.offsets(name) == [4]
     assert lake.session.table(sql_table(name)).count() == 1, "every file that main names is there"
     assert lake.log(name).end_offsets == {0: 5}

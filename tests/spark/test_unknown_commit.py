@@ -88,7 +88,7 @@ def test_a_publish_that_was_made_is_found(lake: Lake, word: str, came: tuple[int
     with losing(made=True, by=word):
         published = lake.store().publish(judged, by(LEDGER))
     assert published.removed == (("expiry", 3),)
-    assert published == lake.reader.published(plan) == lake.store().publish(judged, by(LEDGER))
+    assert published == lake.reader.find_published(plan) == lake.store().publish(judged, by(LEDGER))
     assert commits_of(name, plan) == 1
     assert lake.offsets(name) == [3, *came]
 
@@ -113,7 +113,7 @@ def test_a_publish_that_was_not_made_says_so_and_leaves_all_for_the_next_run(lak
         lake.store().publish(judged, by(LEDGER))
     assert (lake.log(name), Tables().load(name).refs()) == (log, branches)
     assert files(name) > there, "what the attempt wrote stays as well: it may be named by a commit that is still on its way"
-    assert lake.reader.published(plan) is None
+    assert lake.reader.find_published(plan) is None
     assert lake.store().publish(judged, by(LEDGER)).removed == (("expiry", 3),)
     assert commits_of(name, plan) == 1
     assert lake.offsets(name) == [3]
@@ -170,7 +170,7 @@ def test_a_publish_that_meets_its_own_commit_leaves_the_table_whole(lake: Lake, 
         published = lake.store().publish(judged, by(LEDGER))
     assert is_whole(name)
     assert (published.removed, commits_of(name, plan)) == ((("expiry", 3),), 1)
-    assert published == lake.reader.published(plan) == lake.store().publish(judged, by(LEDGER))
+    assert published == lake.reader.find_published(plan) == lake.store().publish(judged, by(LEDGER))
     assert lake.offsets(name) == [3, *came]
 
 

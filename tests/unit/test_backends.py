@@ -156,7 +156,7 @@ def test_every_store_that_a_backend_has_is_asked_for_its_topics(tmp_path: Path) 
     )
     found = with_backends(memory_world({}).services, (backend,))
     plan = plan_of(name)
-    assert [found.stores.store_for(key).published(plan) for key in ("log", "rewrite")] == [None, None]
+    assert [found.stores.store_for(key).find_published(plan) for key in ("log", "rewrite")] == [None, None]
     assert (found.view_of(name), found.view_commit(plan), update_latest_view(found, name)) == (None, None, None)
     scheduled: set[Scheduled] = set(get_args(Scheduled))
     for work in scheduled - {"retention"}:

@@ -116,7 +116,7 @@ def dies_between_its_commits(topic: Topic, as_of: Instant) -> None:
     with pytest.MonkeyPatch.context() as patched, pytest.raises(Died):
         patched.setattr(MemoryStore, "publish", die)
         steps.publish(s, plan_id)
-    assert s.stores.view.published(s.ledger.record(plan_id).plan) is not None, "the view comes first"
+    assert s.stores.view.find_published(s.ledger.record(plan_id).plan) is not None, "the view comes first"
 
 
 @generated

@@ -64,7 +64,7 @@ def test_what_a_removal_that_died_has_written_beside_the_log_goes(kind: str, tmp
                 pass
             else:
                 break
-        published = changes.published(world.services, plan) is not None
+        published = changes.find_published(world.services, plan) is not None
         beside = {name for name in files(root) if name.endswith(".new")} | (set(files(root)) - before)
         left += bool(beside)
         if not published:
@@ -90,7 +90,7 @@ def test_the_archive_of_a_plan_that_took_nothing_goes_and_of_one_that_did_stays(
     dies_closing(world, plan, how, monkeypatch)
     assert [path.stem for path in tmp_path.rglob("*.parquet")] == [plan.plan_id]
     # A log may have forgotten, by the time of the sweep, what the ledger knows.
-    monkeypatch.setattr(s.stores.log, "published", lambda _: None)
+    monkeypatch.setattr(s.stores.log, "find_published", lambda _: None)
     changes.sweep(s, NAME)
     assert [path.stem for path in tmp_path.rglob("*.parquet")] == ([plan.plan_id] if how == "published" else [])
     assert s.ledger.plans_with_leftover_stages(NAME) == []

@@ -59,12 +59,12 @@ def test_what_was_done_as_planned_is_published() -> None:
         ("removed_files", lambda files: (*files, "0/2"), "took 3 files out, the plan names 2, 1 differ"),
         ("removed_files", lambda files: ("0/2", *files[1:]), "took 2 files out, the plan names 2, 2 differ"),
         (
-            "published",
+            "find_published",
             lambda done: replace(done, removed=(("expiry", 1),)),
             "the commit removed {'expiry': 1}, the plan says {'expiry': 2}",
         ),
-        ("published", lambda done: replace(done, removed=(("ttl", 2),)), "the commit removed {'ttl': 2}"),
-        ("published", lambda done: replace(done, markers=1), "the commit made 1 markers and cancelled 0, the gate judged 0"),
+        ("find_published", lambda done: replace(done, removed=(("ttl", 2),)), "the commit removed {'ttl': 2}"),
+        ("find_published", lambda done: replace(done, markers=1), "the commit made 1 markers and cancelled 0, the gate judged 0"),
     ],
     ids=["a file less", "a file more", "another file", "a message less", "another reason", "a marker more"],
 )

@@ -52,14 +52,14 @@ def commit(s: Services, verdict: Verdict) -> Published:
     with operation.writer_lock(s, plan):
         _commit_at_once(s, verdict, operation)
         for store in stores_of(s, plan):
-            if store.published(plan) is None:
+            if store.find_published(plan) is None:
                 operation.check_before_commit(s, verdict, store)
             done.append(store.publish(verdict, operation.commit_context(s, plan, verdict.staged)))
         if plan.to_view.back:
             update_latest_view(s, plan.topic)  # it still names the compacted view of before
     s.ledger.record_committed(plan.plan_id)
     note(s, plan.topic)
-    return operation.published(plan, done)
+    return operation.combine_published(plan, done)
 
 
 def _commit_at_once(s: Services, verdict: Verdict, operation: Operation) -> None:
@@ -95,7 +95,7 @@ def drop(s: Services, plan: Plan, *, ended: OutcomeName | None = None) -> None:
     """
     for store in stores_of(s, plan):
         store.discard(plan)
-    if plan.archives and ended not in ("published", "failed") and s.stores.log.published(plan) is None:
+    if plan.archives and ended not in ("published", "failed") and s.stores.log.find_published(plan) is None:
         archiving.forget(plan)
 
 
@@ -139,21 +139,21 @@ def _lock_out_staging(s: Services, plan: Plan) -> Iterator[None]:
         yield
 
 
-def published(s: Services, plan: Plan) -> Published | None:
+def find_published(s: Services, plan: Plan) -> Published | None:
     """Return the commit that the outcome counts, if the plan is published whole.
 
     For a removal the last commit is enough, because the others precede it. An undo needs every commit.
     """
     operation = operation_of_plan(plan)
-    found = [store.published(plan) for store in (stores_of(s, plan) if operation.gives_back else stores_of(s, plan)[-1:])]
+    found = [store.find_published(plan) for store in (stores_of(s, plan) if operation.gives_back else stores_of(s, plan)[-1:])]
     there = [commit for commit in found if commit is not None]
-    return operation.published(plan, there) if there and len(there) == len(found) else None
+    return operation.combine_published(plan, there) if there and len(there) == len(found) else None
 
 
 def warnings(s: Services, plan: Plan) -> tuple[str, ...]:
     """Warn if the catalog should have made all commits at once but made only some of them."""
     several = stores_of(s, plan)
-    found = [store.published(plan) for store in several] if len(several) > 1 else []
+    found = [store.find_published(plan) for store in several] if len(several) > 1 else []
     if {commit.at_once for commit in found if commit is not None} != {True, False}:
         return ()
     return (
@@ -165,30 +165,30 @@ def warnings(s: Services, plan: Plan) -> tuple[str, ...]:
 
 def is_committed(s: Services, plan: Plan) -> bool:
     """Return True if the plan is committed. Files may be left to remove; `steps.verify` then removes them."""
-    return published(s, plan) is not None or is_to_be_finished(s, plan)
+    return find_published(s, plan) is not None or is_to_be_finished(s, plan)
 
 
 def has_first(s: Services, plan: Plan) -> bool:
     """Return True if the plan's first commit exists."""
-    return any(store.published(plan) is not None for store in stores_of(s, plan)[:1])
+    return any(store.find_published(plan) is not None for store in stores_of(s, plan)[:1])
 
 
 def is_halfway(s: Services, plan: Plan) -> bool:
     """Return True if a run has died between two commits of the plan, which must therefore be finished."""
     begun = has_first(s, plan) if len(stores_of(s, plan)) > 1 else operation_of_plan(plan).moves_tables and has_begun(s, plan)
-    return plan.continues_after_crash and begun and published(s, plan) is None
+    return plan.continues_after_crash and begun and find_published(s, plan) is None
 
 
 def is_past_stopping(s: Services, plan: Plan) -> bool:
     """Return True if nothing may stop the plan any more: all of it is committed, or any part of an undo."""
-    return has_begun(s, plan) if operation_of_plan(plan).gives_back else published(s, plan) is not None
+    return has_begun(s, plan) if operation_of_plan(plan).gives_back else find_published(s, plan) is not None
 
 
 def has_begun(s: Services, plan: Plan) -> bool:
     """Return True if any commit of the plan exists, or any of its files is removed."""
     # If the view's history no longer shows whether a compaction was committed, `ChangeStore.has_begun` returns True, so that undos refuse.
     first = plan.continues_after_crash and not plan.on_view.compact and any(store.has_begun(plan) for store in stores_of(s, plan)[:1])
-    return first or published(s, plan) is not None
+    return first or find_published(s, plan) is not None
 
 
 def is_to_be_finished(s: Services, plan: Plan) -> bool:

@@ -55,7 +55,7 @@ def _note_failure(s: Services, name: TopicName, as_of: Instant, error: Lifecycle
     text = f"{error.code}: {error}"
     left = s.ledger.open_plan(name)
     own = left is not None and operation_named(_WORK).is_plan_for(left.plan, _WORK) and left.plan.plan_id != before
-    if own and left is not None and changes.published(s, left.plan) is None:
+    if own and left is not None and changes.find_published(s, left.plan) is None:
         steps.close(s, left.plan, "failed", text)
     else:
         s.ledger.record_run_outcome(None, Outcome(name="failed", operation=_WORK, topic=name, as_of=as_of, detail=text))
@@ -93,7 +93,7 @@ def _finish(s: Services, name: TopicName) -> None:
         open_ is not None
         and open_.plan.deleted_tables
         and s.stores.delete_tables is not None
-        and s.stores.delete_tables.published(open_.plan) is not None
+        and s.stores.delete_tables.find_published(open_.plan) is not None
     ):
         steps.verify(s, open_.plan.plan_id)
 

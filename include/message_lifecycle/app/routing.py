@@ -130,8 +130,8 @@ class _RoutingChanges(ChangeStore, Generic[Store]):
     def publish(self, verdict: Verdict, given: CommitContext, /) -> Published:
         return self.store_of(verdict.plan.topic).publish(verdict, given)
 
-    def published(self, plan: Plan, /) -> Published | None:
-        return self.store_of(plan.topic).published(plan)
+    def find_published(self, plan: Plan, /) -> Published | None:
+        return self.store_of(plan.topic).find_published(plan)
 
     def has_begun(self, plan: Plan, /) -> bool:
         return self.store_of(plan.topic).has_begun(plan)

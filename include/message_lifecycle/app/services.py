@@ -117,7 +117,7 @@ class Services:
 
     def view_commit(self, plan: Plan) -> Published | None:
         """Return the plan's commit on the compacted view, or None."""
-        return None if self.backend_of(plan.topic) in RECORD_LOGS else self.stores.view.published(plan)
+        return None if self.backend_of(plan.topic) in RECORD_LOGS else self.stores.view.find_published(plan)
 
     def work_on(self, name: TopicName) -> Literal["message_cleaner", "retention"]:
         """Return the operation that cleans a topic of messages. Topics in a backend have only retention (RET-5)."""

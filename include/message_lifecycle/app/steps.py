@@ -165,7 +165,7 @@ def _restore_moved_tables(s: Services, plan: Plan) -> Outcome | None:
     if not operation_of_plan(plan).moves_tables:
         return None
     changes.drop(s, plan)
-    return verify(s, plan.plan_id) if changes.published(s, plan) is not None else None
+    return verify(s, plan.plan_id) if changes.find_published(s, plan) is not None else None
 
 
 def stage(s: Services, plan_id: str) -> Staged:
@@ -369,7 +369,7 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
         return close(s, plan, verdict.outcome, verdict.reason)
     if changes_nothing(plan, record.staged):
         return None
-    if not operation.respects_horizon(s, plan) and changes.published(s, plan) is None:
+    if not operation.respects_horizon(s, plan) and changes.find_published(s, plan) is None:
         raise PlanConflict(plan.plan_id, "the topic has been compacted since it was planned")
     # Another run may gate or stage without this lock. From here on the ledger refuses both.
     s.ledger.record_publishing(record.staged, record.report)
@@ -391,7 +391,7 @@ def verify(s: Services, plan_id: str) -> Outcome:
     plan, operation = record.plan, operation_of_plan(record.plan)
     if changes.is_to_be_finished(s, plan):
         changes.finish(s, plan)
-    published = changes.published(s, plan)
+    published = changes.find_published(s, plan)
     if published is None and (not changes_nothing(plan, record.staged) or record.report is None):
         ended = s.ledger.record(plan_id).outcome
         if ended is not None:

@@ -88,7 +88,7 @@ class ChangeStore(Protocol):
     def publish(self, verdict: Verdict, given: CommitContext, /) -> Published:
         """Make one fenced commit on each table. A commit that exists is reported, not repeated. Raises PlanConflict."""
 
-    def published(self, plan: Plan, /) -> Published | None:
+    def find_published(self, plan: Plan, /) -> Published | None:
         """Return the plan's commit if it exists, with the counts of its real changes."""
 
     def has_begun(self, plan: Plan, /) -> bool:
@@ -96,7 +96,7 @@ class ChangeStore(Protocol):
 
         A compaction that the view's history no longer covers counts as begun.
         """
-        return self.published(plan) is not None
+        return self.find_published(plan) is not None
 
     def is_lost(self, _plan: Plan, /) -> bool:
         """Return True if a published plan's commits have certainly disappeared. False if that is not known.
@@ -107,7 +107,7 @@ class ChangeStore(Protocol):
 
     def finish(self, plan: Plan, /) -> Published:
         """Finish a plan that has started and cannot be rolled back, without a verdict. By default the commit was everything."""
-        done = self.published(plan)
+        done = self.find_published(plan)
         assert done is not None, f"plan {plan.plan_id} has not begun"
         return done
 

@@ -145,12 +145,12 @@ class SnapshotWithPurge(DocumentOperation):
             raise PlanConflict(plan.plan_id, "settings of users or documents were changed after it was planned")
         _check_clients(s, plan, verdict.staged)  # a plan that a client blocks must not raise an epoch
         if store is s.stores.changes:
-            wrong = _snapshot_differences(s, plan, verdict.staged) if s.stores.snapshots.published(plan) is not None else []
+            wrong = _snapshot_differences(s, plan, verdict.staged) if s.stores.snapshots.find_published(plan) is not None else []
             if wrong:
                 raise PlanConflict(plan.plan_id, "; ".join(wrong))
             _deactivate(s, plan)
 
-    def published(self, plan: Plan, done: Sequence[Published]) -> Published:
+    def combine_published(self, plan: Plan, done: Sequence[Published]) -> Published:
         return done[-1]
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:

@@ -57,7 +57,7 @@ class MessageOperation(Operation):
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         raise NotImplementedError(self.name)
 
-    def published(self, plan: Plan, done: Sequence[Published]) -> Published:
+    def combine_published(self, plan: Plan, done: Sequence[Published]) -> Published:
         """Return the last commit, with counts of the log only. Messages that leave the view may still be in the log."""
         return done[-1] if plan.changes_log else replace(done[-1], removed=())
 
@@ -89,7 +89,7 @@ class MessageOperation(Operation):
         assert staged is not None, "what is published was staged"
         wrong = []
         if staged.view is not None:
-            done = s.stores.view_removal.published(plan)
+            done = s.stores.view_removal.find_published(plan)
             taken = None if done is None else dict(done.removed)
             if taken != dict(staged.view.removed):
                 wrong.append(f"the commit took {taken} from the compacted view, not what the gate judged")

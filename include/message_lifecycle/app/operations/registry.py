@@ -223,7 +223,7 @@ class Operation:
         Earlier commits of the plan exist, or come together with this one. Raises PlanConflict.
         """
 
-    def published(self, plan: Plan, done: Sequence[Published]) -> Published:
+    def combine_published(self, plan: Plan, done: Sequence[Published]) -> Published:
         """Return the commit that the outcome counts."""
         return done[0]
 

@@ -82,8 +82,8 @@ class UndoOfMessages(Undo, MessageOperation):
     def respects_horizon(self, s: Services, plan: Plan) -> bool:
         return is_view_unchanged(s, plan)
 
-    def published(self, plan: Plan, done: Sequence[Published]) -> Published:
-        return super().published(plan, done[:1])
+    def combine_published(self, plan: Plan, done: Sequence[Published]) -> Published:
+        return super().combine_published(plan, done[:1])
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, staged = record.plan, record.staged
@@ -297,7 +297,7 @@ def _undone_plan_id(plan: Plan) -> str:
 def _view_differences(s: Services, plan: Plan) -> list[str]:
     if not plan.to_view.back:
         return []
-    view, done = s.view_of(plan.topic), s.stores.view_return.published(plan)
+    view, done = s.view_of(plan.topic), s.stores.view_return.find_published(plan)
     if view is None or done is None:
         return ["nothing came back to the compacted view"]
     # Read the view's state as published, because a compaction may have changed the view since.

@@ -82,7 +82,7 @@ class TableStore(NamesFailures, ChangeStore):
         """Return the description of a commit, from its summary."""
         return published_from_summary(plan_id, snapshot_id, summary)
 
-    def published(self, plan: Plan) -> Published | None:
+    def find_published(self, plan: Plan) -> Published | None:
         table = self._table(plan)
         found = None if table is None else commit_that_says(table, PLAN_ID, plan.plan_id)
         if found is None:

@@ -112,7 +112,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
         return any(not uuid or self._location(deleted_table_place(uuid)) is None for uuid in uuids) or not uuids
 
     def finish(self, plan: Plan) -> Published:
-        done = self.published(plan)
+        done = self.find_published(plan)
         if done is not None:
             return done
         standing = [action for action in plan.dropped_tables if self._location(deleted_table_place(action.table_uuid)) is not None]
@@ -150,7 +150,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
             set_namespace_properties({_WORD + plan.plan_id: _text(word)})
         return _published(plan, word)
 
-    def published(self, plan: Plan) -> Published | None:
+    def find_published(self, plan: Plan) -> Published | None:
         word = self._begun_record(plan)
         return None if word is None or "files" not in word else _published(plan, word)
 
@@ -163,7 +163,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
                 )
             except Unavailable:
                 # The keys are lost with the table. The run that deleted the files has already checked that they are gone.
-                if self.published(plan) is None:
+                if self.find_published(plan) is None:
                     raise
         return [
             *(
@@ -175,7 +175,7 @@ class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
         ]
 
     def discard(self, plan: Plan) -> None:
-        if self.published(plan) is not None:
+        if self.find_published(plan) is not None:
             self._steps("before_close")
             self.forget(plan.plan_id)
         elif not self.has_begun(plan):

@@ -79,7 +79,7 @@ class _QuarantineTable(TableStore):
 
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan, base_id = verdict.plan, verdict.plan.requirements.snapshot_id
-        done = self.published(plan)
+        done = self.find_published(plan)
         if done is not None:
             return done
         assert base_id is not None, "rows that leave or return have a table"
@@ -222,7 +222,7 @@ class IcebergQuarantineReturns(_QuarantineTable):
     """Brings files back to quarantines."""
 
     def _returned(self, plan: Plan) -> int:
-        table, done = self._tables.load(plan.topic, kind=QUARANTINE), self.published(plan)
+        table, done = self._tables.load(plan.topic, kind=QUARANTINE), self.find_published(plan)
         after = None if done is None else table.snapshot_by_id(done.snapshot_id)
         if after is None:
             return 0

@@ -175,7 +175,7 @@ class IcebergReader(NamesFailures):
         for rows in rows_in_order(table, snapshot_id=snapshot_id, partition=partition, start=start, after=after):
             yield from messages_of(rows)
 
-    def published(self, plan: Plan) -> Published | None:
+    def find_published(self, plan: Plan) -> Published | None:
         snapshot = self._commit_of(self._tables.load(plan.topic), plan.plan_id)
         if snapshot is None:
             return None

@@ -88,7 +88,7 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
             more=len(files) > question.limit,
         )
 
-    def published(self, plan: Plan) -> Published | None:
+    def find_published(self, plan: Plan) -> Published | None:
         document = self._tables.document(plan.topic)
         said = parsed.json_object(document.properties.get(RECLAIMED, "{}"), RECLAIMED)
         if said.get("plan") != plan.plan_id:
@@ -129,7 +129,7 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
 
     def publish(self, verdict: Verdict, _given: CommitContext) -> Published:
         plan = verdict.plan
-        done = self.published(plan)
+        done = self.find_published(plan)
         if done is not None:
             return done
         catalog.check_no_shared_folders(self._tables, plan.topic)
@@ -155,7 +155,7 @@ class IcebergReclaimer(NamesFailures, ChangeStore):
         said = {"plan": plan.plan_id, "files": gone.files, "bytes": gone.size_bytes, "missing": gone.missing}
         text = json.dumps({**said, "kept": kept_of_removed(places)}, sort_keys=True)
         self._change(plan, "", lambda base, builder: set_properties(base, builder, {RECLAIMED: text}))
-        found = self.published(plan)
+        found = self.find_published(plan)
         assert found is not None
         return found
 

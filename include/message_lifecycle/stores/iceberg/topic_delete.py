@@ -123,7 +123,7 @@ class _Mover(NamesFailures, ChangeStore):
 
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan = verdict.plan
-        done = self.published(plan)
+        done = self.find_published(plan)
         if done is not None:
             return done
         unplanned = self._unplanned(plan, {action.table for action in plan.moved_tables if not self._is_away(plan, action)})
@@ -133,13 +133,13 @@ class _Mover(NamesFailures, ChangeStore):
         self._steps("after_commit")
         return _published(plan)
 
-    def published(self, plan: Plan) -> Published | None:
+    def find_published(self, plan: Plan) -> Published | None:
         log = next((action for action in plan.moved_tables if not action.table), None)
         found = None if log is None else self._tables.find(self._to(plan, log))
         return _published(plan) if found is not None and found.properties.get(self.arrived) == plan.plan_id else None
 
     def has_begun(self, plan: Plan) -> bool:
-        return self.published(plan) is not None or any(self._has_moved(plan, action) for action in plan.moved_tables)
+        return self.find_published(plan) is not None or any(self._has_moved(plan, action) for action in plan.moved_tables)
 
     def discard(self, plan: Plan) -> None:
         """Bring home what a run that died has moved, or has left away. The tables follow their log."""

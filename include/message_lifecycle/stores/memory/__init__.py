@@ -145,8 +145,8 @@ class MemoryStore(ChangeStore):
             if message.offset >= max(start, (after or {}).get(message.partition, -1) + 1) and partition in (None, message.partition):
                 yield message
 
-    def published(self, plan: Plan) -> Published | None:
-        return self.of(plan.topic).main.published(plan.plan_id)
+    def find_published(self, plan: Plan) -> Published | None:
+        return self.of(plan.topic).main.find_published(plan.plan_id)
 
     def is_lost(self, plan: Plan) -> bool:
         return self.of(plan.topic).main.has_lost(plan, plan.requirements.snapshot_id)
@@ -263,7 +263,7 @@ class MemoryStore(ChangeStore):
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan = verdict.plan
         tables, table = self.of(plan.topic), self.of(plan.topic).log
-        done = table.published(plan.plan_id)
+        done = table.find_published(plan.plan_id)
         if done is not None:
             return done
         table.require(plan)
@@ -314,7 +314,7 @@ class MemoryLogReturns(ChangeStore):
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan = verdict.plan
         tables, table = self._store.of(plan.topic), self._store.of(plan.topic).log
-        done = table.published(plan.plan_id)
+        done = table.find_published(plan.plan_id)
         if done is not None:
             return done
         table.require(plan)
@@ -325,8 +325,8 @@ class MemoryLogReturns(ChangeStore):
         removed, restored = verdict.staged.removed(plan), plan.restored_rows
         return table.publish(version, Published(plan_id=plan.plan_id, snapshot_id=table.next_id, removed=removed, restored=restored))
 
-    def published(self, plan: Plan) -> Published | None:
-        return self._store.published(plan)
+    def find_published(self, plan: Plan) -> Published | None:
+        return self._store.find_published(plan)
 
     def is_lost(self, plan: Plan) -> bool:
         return self._store.is_lost(plan)

@@ -229,9 +229,9 @@ class MemoryDocuments:
             if row.state is not None and server_seq in (None, row.server_seq)
         ]
 
-    def published(self, name: TopicName, plan_id: str) -> Published | None:
+    def find_published(self, name: TopicName, plan_id: str) -> Published | None:
         tables = self.of(name)
-        first, second = tables.snapshots.commit_of(plan_id), tables.changes.published(plan_id)
+        first, second = tables.snapshots.commit_of(plan_id), tables.changes.find_published(plan_id)
         if first is None or (first.half and second is None):
             return None
         return first.done if second is None else second
@@ -284,7 +284,7 @@ class MemoryDocuments:
 
     def publish_snapshots(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
         plan, tables = verdict.plan, self.required(verdict.plan)
-        done = tables.snapshots.published(plan.plan_id)
+        done = tables.snapshots.find_published(plan.plan_id)
         if done is not None:
             return done
         made = tables.snapshots.staged_by(plan)
@@ -299,10 +299,10 @@ class MemoryDocuments:
 
     def purge(self, verdict: Verdict, *, ledger: tuple[str, int], behind: Callable[[], Collection[str]]) -> Published:
         plan, tables = verdict.plan, self.required(verdict.plan)
-        done = self.published(plan.topic, plan.plan_id)  # even if nothing is purged
+        done = self.find_published(plan.topic, plan.plan_id)  # even if nothing is purged
         if done is not None:
             return done
-        of_plan = tables.snapshots.published(plan.plan_id)
+        of_plan = tables.snapshots.find_published(plan.plan_id)
         if of_plan is None:
             raise PlanConflict(plan.plan_id, "its snapshots are not published")
         if of_plan.snapshot_id != tables.snapshots.snapshot_id:
@@ -355,8 +355,8 @@ class _OfSnapshots(_OfDocuments):
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         return self._documents.publish_snapshots(verdict, ledger=given.ledger())
 
-    def published(self, plan: Plan) -> Published | None:
-        return self._documents.of(plan.topic).snapshots.published(plan.plan_id)
+    def find_published(self, plan: Plan) -> Published | None:
+        return self._documents.of(plan.topic).snapshots.find_published(plan.plan_id)
 
     def is_lost(self, plan: Plan) -> bool:
         return plan.snapshots is not None and self._documents.of(plan.topic).snapshots.has_lost(plan, plan.snapshots.snapshot_id)
@@ -390,8 +390,8 @@ class MemorySnapshotReturns(_OfSnapshots):
 class _OfChanges(_OfDocuments):
     """Commits to the table of changes."""
 
-    def published(self, plan: Plan) -> Published | None:
-        return self._documents.of(plan.topic).changes.published(plan.plan_id)
+    def find_published(self, plan: Plan) -> Published | None:
+        return self._documents.of(plan.topic).changes.find_published(plan.plan_id)
 
     def is_lost(self, plan: Plan) -> bool:
         return self._documents.of(plan.topic).changes.has_lost(plan, plan.requirements.snapshot_id)
@@ -403,8 +403,8 @@ class MemoryChanges(_OfChanges):
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         return self._documents.purge(verdict, ledger=given.ledger(), behind=given.behind)
 
-    def published(self, plan: Plan) -> Published | None:
-        return self._documents.published(plan.topic, plan.plan_id)
+    def find_published(self, plan: Plan) -> Published | None:
+        return self._documents.find_published(plan.topic, plan.plan_id)
 
 
 class MemoryChangeReturns(_OfChanges):
@@ -420,7 +420,7 @@ class MemoryChangeReturns(_OfChanges):
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan, tables = verdict.plan, self._documents.required(verdict.plan)
         table = tables.changes
-        done = table.published(plan.plan_id)
+        done = table.find_published(plan.plan_id)
         if done is not None:
             return done
         table.staged_by(plan)

@@ -212,12 +212,12 @@ class MemoryEraser(ChangeStore):
         gone = len(named(plan, "log") & before.keys())
         return {"rewritten": rows, "tables": searched, "figures": figures(plan, before.values(), gone)}
 
-    def published(self, plan: Plan) -> Published | None:
-        return self._store.published(plan)
+    def find_published(self, plan: Plan) -> Published | None:
+        return self._store.find_published(plan)
 
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan, tables, matches, ledger = verdict.plan, self._store.of(verdict.plan.topic), given.matches(), given.ledger()
-        done = tables.main.published(plan.plan_id)
+        done = tables.main.find_published(plan.plan_id)
         if done is not None:
             return done
         tables.main.require(plan)

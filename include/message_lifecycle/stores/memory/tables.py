@@ -313,7 +313,7 @@ class Table(Generic[State]):
     def commit_of(self, plan_id: str) -> Committed[State] | None:
         return next((commit for commit in self.commits if commit.plan_id == plan_id), None)
 
-    def published(self, plan_id: str) -> Published | None:
+    def find_published(self, plan_id: str) -> Published | None:
         found = self.commit_of(plan_id)
         return None if found is None else found.done
 

@@ -66,14 +66,14 @@ class MemoryDeleter(ChangeStore):
 
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan = verdict.plan
-        done = self.published(plan)
+        done = self.find_published(plan)
         if done is not None:
             return done
         self._delete(plan, given.now())
         self._steps("after_commit")
         return _published(plan)
 
-    def published(self, plan: Plan) -> Published | None:
+    def find_published(self, plan: Plan) -> Published | None:
         return _published(plan) if plan.plan_id in self._deleted else None
 
     def tables(self, plan_id: str) -> TopicTables | None:
@@ -115,7 +115,7 @@ class MemoryRestorer(ChangeStore):
 
     def publish(self, verdict: Verdict, _given: CommitContext) -> Published:
         plan = verdict.plan
-        if self.published(plan) is None:
+        if self.find_published(plan) is None:
             tables = self._deleter.tables(plan.parent or "")
             if tables is None:
                 raise PlanConflict(plan.plan_id, "the deleted topic is not there any more")
@@ -128,7 +128,7 @@ class MemoryRestorer(ChangeStore):
             self._steps("after_commit")
         return _published(plan)
 
-    def published(self, plan: Plan) -> Published | None:
+    def find_published(self, plan: Plan) -> Published | None:
         return _published(plan) if plan.plan_id in self._restored else None
 
 
@@ -214,7 +214,7 @@ class MemoryDeletedReclaimer(ChangeStore):
         self._finished.add(plan.plan_id)
         return _reclaimed(plan)
 
-    def published(self, plan: Plan) -> Published | None:
+    def find_published(self, plan: Plan) -> Published | None:
         return _reclaimed(plan) if plan.plan_id in self._finished else None
 
     def find_unapplied(self, plan: Plan) -> Sequence[str]:
@@ -262,7 +262,7 @@ class MemoryReclaimer(ChangeStore):
     def loose(self, name: TopicName, question: LooseQuestion) -> LooseFiles:  # noqa: ARG002  # no table is ever asked about
         return LooseFiles(table=question.table, files=(), total_files=0, total_bytes=0)
 
-    def published(self, _plan: Plan) -> Published | None:
+    def find_published(self, _plan: Plan) -> Published | None:
         return None  # no plan of it changes anything
 
     def publish(self, verdict: Verdict, _given: CommitContext) -> Published:

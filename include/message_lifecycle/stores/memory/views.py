@@ -205,8 +205,8 @@ class _ViewChanges(ChangeStore):
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    def published(self, plan: Plan) -> Published | None:
-        return self._view(plan.topic).published(plan.plan_id)
+    def find_published(self, plan: Plan) -> Published | None:
+        return self._view(plan.topic).find_published(plan.plan_id)
 
     def is_lost(self, plan: Plan) -> bool:
         return plan.view is not None and self._view(plan.topic).has_lost(plan, plan.view.snapshot_id)
@@ -229,7 +229,7 @@ class _ViewChanges(ChangeStore):
 
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan, table = verdict.plan, self._view(verdict.plan.topic)
-        done = table.published(plan.plan_id)
+        done = table.find_published(plan.plan_id)
         if done is not None:
             return done
         self._required(plan)

@@ -154,7 +154,7 @@ class RecordLogEraser(ChangeStore):
         figures = eraser.figures(plan, before.values(), len(mine & before.keys()))
         return self._frames({"rewritten": rows, "tables": tables, "figures": figures})
 
-    def published(self, plan: Plan) -> Published | None:
+    def find_published(self, plan: Plan) -> Published | None:
         found = self._logs.open(plan.topic).head().commit_of(plan.plan_id)
         return None if found is None else published_from_commit(plan.plan_id, found)
 

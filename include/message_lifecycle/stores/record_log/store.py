@@ -221,7 +221,7 @@ class RecordLogStore(ChangeStore):
             ):
                 yield message
 
-    def published(self, plan: Plan) -> Published | None:
+    def find_published(self, plan: Plan) -> Published | None:
         found = self._logs.open(plan.topic).head().commit_of(plan.plan_id)
         return None if found is None else published_from_commit(plan.plan_id, found)
 

@@ -198,14 +198,14 @@ class IcebergChanges(_ChangesTable):
         table = engine.table(plan.topic)
         return self._commit(engine, table, verdict, given, partial(_purge, engine, table, verdict, given), of="purge_commit")
 
-    def published(self, plan: Plan) -> Published | None:
+    def find_published(self, plan: Plan) -> Published | None:
         table = self._of_snapshots(plan)
         snapshots = None if table is None else commit_that_says(table, PLAN_ID, plan.plan_id)
         if snapshots is None:
             return None
         if not sum(parsed.counts(summary_of(snapshots), COUNTS).values()):
             return Published(plan_id=plan.plan_id, snapshot_id=snapshots.snapshot_id, removed=())
-        return super().published(plan)
+        return super().find_published(plan)
 
 
 class IcebergChangeReturns(_ChangesTable):

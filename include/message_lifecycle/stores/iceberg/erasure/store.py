@@ -176,7 +176,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
             part.commit(properties(verdict, ledger), matches)
         for part in parts:
             part.finish()
-        done = self.published(plan)
+        done = self.find_published(plan)
         if done is None:
             raise PlanConflict(plan.plan_id, "its commit was taken back by another")
         return done
@@ -185,7 +185,7 @@ class IcebergEraser(NamesFailures, ChangeStore):
         places = (self._place(plan.topic, action.table) for action in plan.rewrites)
         return any(is_done(load(self._tables.catalog, *place), plan.plan_id) for place in places)
 
-    def published(self, plan: Plan) -> Published | None:
+    def find_published(self, plan: Plan) -> Published | None:
         place, io = self._place(plan.topic, "log")
         document = load(self._tables.catalog, place, io)
         for snapshot in ancestors(document, document["refs"][MAIN]["snapshot-id"]) if MAIN in document.get("refs", {}) else ():
