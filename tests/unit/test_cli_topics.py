@@ -43,7 +43,7 @@ def test_every_duration_is_written_as_people_write_it(lake: Lake) -> None:  # NU
         ["message_expiry", "0s", "20d", "topic"],
         ["max_age_seconds", "unset", "1m30.5s", "topic"],
     ]
-    words = [line.split() for line in lake.say("topic", "describe", "shop/orders").out.splitlines()]
+    words = [line.split() for line in lake.say("topic", "describe", "shop/orders", "--all").out.splitlines()]
     shown = {line[0]: line[1] for line in words if len(line) > 2 and line[0] in BY_NAME and BY_NAME[line[0]].unit == "seconds"}
     read = {
         one["setting"]: one["value"]
@@ -58,11 +58,25 @@ def test_describe_tells_end_offsets_and_what_is_stored(lake: Lake) -> None:
     lake.append(topic, 3, 2, 1, partition=1)
     described = lake.say("topic", "describe", "shop/orders", "-o", "json").document
     assert [(p["end_offset"], p["messages"], p["segments"]) for p in described["partitions"]] == [(0, 0, 0), (3, 3, 3)]
-    text = lake.say("topic", "describe", "shop/orders").out
+    text = lake.say("topic", "describe", "shop/orders", "--all").out
     assert "2026-11-21T09:00:00Z" in text
     assert "None" not in text
     assert next(line.split()[1] for line in text.splitlines() if line.startswith("max_age_seconds")) == "unset"
     assert "message_expiry" in text
+
+
+def test_describe_leaves_out_settings_with_their_built_in_values(lake: Lake) -> None:
+    lake.topic("shop/orders", message_expiry=60)
+    settings = lake.say("topic", "describe", "shop/orders", "-o", "json").document["settings"]
+    built_in = {one["setting"] for one in settings if one["origin"] == "built in"}
+    shown, whole = lake.say("topic", "describe", "shop/orders").out, lake.say("topic", "describe", "shop/orders", "--all").out
+    names = [{line.split()[0] for line in text.splitlines() if line.split()[2:]} & BY_NAME.keys() for text in (shown, whole)]
+    every = {one["setting"] for one in settings}
+    assert names == [every - built_in, every]
+    assert f"{len(built_in)} more settings have their built-in values: lifecycle topic describe shop/orders --all" in " ".join(
+        shown.split()
+    )
+    assert "more settings" not in whole
 
 
 def test_names_are_normalised_and_listed(lake: Lake) -> None:

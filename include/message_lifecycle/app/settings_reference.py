@@ -19,8 +19,8 @@ A setting can have a value in three places. The first place that has one counts:
 The file `include/lifecycle.toml` of this project sets two other values than the built-in ones: `[message_cleaner] interval` is 600 (ten
 minutes), and `[system.segment] max_seconds` is 86400 (a day).
 
-`lifecycle topic describe NAME` shows each effective value with its place. `lifecycle topic create|alter` prints the settings that change,
-their old and new values, and how much a run would remove with the new ones. Unknown names and wrong values are errors.
+`lifecycle topic describe NAME --all` shows each effective value with its place. `lifecycle topic create|alter` prints the settings that
+change, their old and new values, and how much a run would remove with the new ones. Unknown names and wrong values are errors.
 
 After you tighten a setting with *asks*, the first run that would remove something needs an approval.
 

@@ -20,6 +20,7 @@ from message_lifecycle.app.cli.options import (
     complete_setting,
     complete_setting_name,
     consent_of,
+    flag,
     option,
     parse_setting_changes,
     parse_settings,
@@ -132,12 +133,17 @@ def alter(
 
 
 @app.command()
-def describe(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
-    """Show a topic: its obligations and how late they are, every effective setting and its origin, partitions, end offsets, role."""
+def describe(
+    ctx: typer.Context,
+    topic: TopicArgument,
+    every: Annotated[bool, flag("--all", "Show settings with their built-in values, too. JSON always has every setting.")] = False,
+    output: OutputOption = Output.text,
+) -> None:
+    """Show a topic: its obligations and how late they are, its effective settings and their origin, partitions, end offsets, role."""
     from message_lifecycle.app.views.topics import described_topic
 
     s = services(ctx)
-    emit(output, described_topic(s, TopicName.parse(topic)))
+    emit(output, described_topic(s, TopicName.parse(topic), every=every))
 
 
 @app.command()

@@ -165,11 +165,16 @@ class TopicView(View):
 
 
 class DescribedTopic(TopicView):
-    """A topic as `topic describe` shows it, with its duties."""
+    """A topic as `topic describe` shows it, with its duties.
+
+    Args:
+        every: Show settings with their built-in values on the screen, too. JSON always has every setting.
+    """
 
     ok: bool
     problems: Sequence[str]
     obligations: Sequence[ObligationView]
+    every: bool = hidden(False)  # the default of a field that JSON leaves out
 
     def _compacted(self) -> str | None:
         if self.compacted is None:
@@ -193,7 +198,10 @@ class DescribedTopic(TopicView):
             }
         yield replace(ObligationView.table, title="Pending work").of(self.obligations)
         yield Notes(self.problems, style="red")
-        yield SettingView.table.of(self.settings)
+        shown = [one for one in self.settings if self.every or one.origin != "built in"]
+        yield SettingView.table.of(shown)
+        if others := len(self.settings) - len(shown):
+            yield Line(f"{others} more settings have their built-in values: lifecycle topic describe {self.topic} --all", style="dim")
         if not self.documents:
             yield PartitionView.table.of(self.partitions)
         yield from self.question_blocks()
@@ -209,7 +217,7 @@ class AlteredTopic(TopicView):
         yield Line(str(self.topic), style="bold")
         yield ChangedSetting.table.of(self.changed)
         yield Line(f"{self.means.text[0].upper()}{self.means.text[1:]}.", wraps=True)
-        yield Line(f"Every setting: lifecycle topic describe {self.topic}", style="dim")
+        yield Line(f"Every setting: lifecycle topic describe {self.topic} --all", style="dim")
         yield from self.question_blocks()
 
 
@@ -286,9 +294,9 @@ def describe(s: Services, name: TopicName) -> TopicView:
     return found if found.documents else replace(found, past_expiry=past_expiry_view(s, name, policy_of(s, name), s.ledger.now()))
 
 
-def described_topic(s: Services, name: TopicName) -> DescribedTopic:
+def described_topic(s: Services, name: TopicName, *, every: bool = False) -> DescribedTopic:
     found, (judged,) = describe(s, name), status(s, [name])
-    return DescribedTopic.of(found, ok=judged.ok, problems=judged.problems, obligations=judged.obligations or ())
+    return DescribedTopic.of(found, ok=judged.ok, problems=judged.problems, obligations=judged.obligations or (), every=every)
 
 
 def _described(s: Services, name: TopicName) -> TopicView:
