@@ -27,12 +27,13 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.app.views.explanation import explain_message
 from message_lifecycle.app.views.state import OutcomeView
-from message_lifecycle.app.wording import end_offsets_text, reasons, size
+from message_lifecycle.app.wording import end_offsets_text, reasons
 from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import EpochMismatch, LifecycleError
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.message import is_marker
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.phrases import size
 from message_lifecycle.model.plan_content import content_digest
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.setting_list import Value

@@ -327,7 +327,7 @@ CASES: Mapping[str, tuple[Callable[[Lake], None], str]] = {
         batch_refused_for_more_than_half,
         r"refused: batch b1 of .* for more than half \(3 rows, 2 taken\)",
     ),
-    "space never given back": (space_never_given_back, r"reclaim: 4,096 bytes due since 2026-11-28T12"),
+    "space never given back": (space_never_given_back, r"reclaim: 4.1 kB due since 2026-11-28T12"),
     "markers owed": (markers_owed, r"markers: 1 snapshots of another writer due since 2026-11-21T12"),
     "erasure never ran": (erasure_never_ran, r"erasure: request \w+ of 2026-11-21T12:00:00Z is not done here: no run has searched"),
     "erasure of one topic never ran": (erasure_of_one_topic, r"erasure: request \w+"),

@@ -14,10 +14,11 @@ from message_lifecycle.app.views.plans import approval_text, plan_page, plan_vie
 from message_lifecycle.app.views.state import runs, when
 from message_lifecycle.app.views.status import status
 from message_lifecycle.app.views.topics import topic_page
-from message_lifecycle.app.wording import count, share, size
+from message_lifecycle.app.wording import count, share
 from message_lifecycle.model.change import RemoveRows, SealSegment
 from message_lifecycle.model.instants import Instant, format_span
 from message_lifecycle.model.names import safe
+from message_lifecycle.model.phrases import size
 from tests.ledgers import drop, plan_of
 from tests.worlds import HOUR, NOW, SECOND, Lake, make_lake
 

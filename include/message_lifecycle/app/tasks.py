@@ -31,6 +31,7 @@ from message_lifecycle.model.errors import LifecycleError, UnknownTopic
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant, parse_instant
 from message_lifecycle.model.names import TopicName, safe
 from message_lifecycle.model.outcome import Outcome, PlanRecord, RunEntry
+from message_lifecycle.model.phrases import size
 from message_lifecycle.model.plan import Operation
 from message_lifecycle.model.plan_state import PlanState
 from message_lifecycle.model.settings import resolve
@@ -160,7 +161,7 @@ def _earlier_result(s: Services, name: TopicName, as_of: Instant, work: Schedule
     if first is None:
         return ""
     if first.outcome is not None and first.outcome.reclaimed_bytes is not None:
-        return f" (plan {first.plan.plan_id} brought {first.outcome.reclaimed_bytes} bytes back at this as_of before)"
+        return f" (plan {first.plan.plan_id} brought {size(first.outcome.reclaimed_bytes)} back at this as_of before)"
     removed = sum(count for _, count in removal_of(first))
     return f" (plan {first.plan.plan_id} removed {removed} at this as_of before)"
 

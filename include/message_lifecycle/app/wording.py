@@ -10,21 +10,10 @@ from message_lifecycle.model.settings import Value, typed_text
 NO_TOPICS = "no topics yet; `lifecycle topic create NAME` makes one"
 ROWS = 20
 """A long table shows so many rows."""
-_SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
 def count(number: int | None) -> str:
     return "unknown" if number is None else f"{number:,}"
-
-
-def size(number: int | None) -> str:
-    """Decimal units, as disks are sold."""
-    if number is None:
-        return "unknown"
-    value, unit = float(number), 0
-    while value >= 999.5 and unit < len(_SIZES) - 1:
-        value, unit = value / 1000, unit + 1
-    return f"{number} bytes" if unit == 0 else f"{value:.3g} {_SIZES[unit]}"
 
 
 def share(fraction: float | None) -> str:

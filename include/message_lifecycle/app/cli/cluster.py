@@ -12,7 +12,7 @@ from message_lifecycle.app.cli.context import DIFFERENT
 from message_lifecycle.app.cli.options import OutputOption, argument
 from message_lifecycle.app.cli.screen import Output, emit, show_progress
 from message_lifecycle.app.rendering import Table
-from message_lifecycle.app.wording import size
+from message_lifecycle.model.phrases import size
 
 app = typer.Typer(no_args_is_help=True, help="What a cluster's machines need to run tasks.")
 _SAID = {True: "ok", False: "not ok", None: "-"}

@@ -16,9 +16,10 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.app.rendering import ABSENT, Block, Cell, Heading, Line, Notes, Rows, Table, as_json, kind_of
-from message_lifecycle.app.wording import count, size
+from message_lifecycle.app.wording import count
 from message_lifecycle.model.instants import format_to_second
 from message_lifecycle.model.names import safe
+from message_lifecycle.model.phrases import size
 
 if TYPE_CHECKING:
     from rich.console import Console

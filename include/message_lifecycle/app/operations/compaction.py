@@ -25,7 +25,7 @@ from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Look, Owed
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged
-from message_lifecycle.model.phrases import amount
+from message_lifecycle.model.phrases import amount, size
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import check_messages
 from message_lifecycle.model.settings import Policy
@@ -70,7 +70,7 @@ class Compaction(Operation):
         if not due and not asked.named and (few := _too_few(new, policy)):
             return Due(topic=name, due=False, reason=few)
         since = "" if made.due_since is None else f" since {format_to_second(made.due_since)}"
-        reason = f"{sum(tail.rows for tail in facts.tails)} messages, {new} bytes, are new"
+        reason = f"{amount(sum(tail.rows for tail in facts.tails), 'messages')}, {size(new)}, are new"
         reason += f"; in the view messages may be due{since}" if due else ""
         return asked.due_unless_blocked(made, reason)
 
@@ -196,7 +196,7 @@ def _new_bytes(facts: CompactionFacts) -> int:
 def _too_few(new: int, policy: Policy) -> str | None:
     """Return why the new bytes are too few for a scheduled run, or None."""
     threshold = policy.compaction_threshold_bytes
-    return f"{new} bytes are new, not more than compaction_threshold_bytes = {threshold}" if 0 < threshold >= new else None
+    return f"{size(new)} are new, not more than compaction_threshold_bytes = {threshold}" if 0 < threshold >= new else None
 
 
 def _oldest_new(s: Services, facts: CompactionFacts) -> Iterable[Instant | None]:

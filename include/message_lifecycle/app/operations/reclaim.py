@@ -39,6 +39,7 @@ from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Look, Owed
 from message_lifecycle.model.outcome import Check, Outcome, PlanRecord, Published, Staged
+from message_lifecycle.model.phrases import amount, size
 from message_lifecycle.model.plan import Held, Plan
 from message_lifecycle.model.request import ReclaimDeleted
 from message_lifecycle.model.settings import Policy
@@ -377,7 +378,7 @@ def _due_answer(made: Plan, reason: str, asked: DueContext) -> Due:
 
 def _size(made: Plan) -> str:
     files = sum(len(removal.files) for removal in made.file_removals)
-    return f"{files} files of {made.expected.removed_bytes} bytes"
+    return f"{amount(files, 'files')} of {size(made.expected.removed_bytes)}"
 
 
 def _topic_exists(s: Services, name: TopicName) -> bool:

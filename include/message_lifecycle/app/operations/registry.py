@@ -17,7 +17,7 @@ from message_lifecycle.model import plan as plans
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, Outcome, PlanRecord, Published, Staged
-from message_lifecycle.model.phrases import amount
+from message_lifecycle.model.phrases import amount, size
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
 from message_lifecycle.model.settings import Policy
@@ -279,7 +279,7 @@ class SpaceOperation(Operation):
     resumes = True
 
     def summary(self, plan: Plan) -> str:
-        return f"{plan.expected.removed_bytes} of {plan.expected.bytes_in} bytes come back"
+        return f"{size(plan.expected.removed_bytes)} of {size(plan.expected.bytes_in)} come back"
 
     def question(self, plan: Plan, going: int) -> str:
         return question_of_space(plan)

@@ -14,13 +14,13 @@ from message_lifecycle.app.rendering import Block, Count, Line, Number, Size, Ta
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.state import when
 from message_lifecycle.app.views.status import last_compaction
-from message_lifecycle.app.wording import count, reasons, size
+from message_lifecycle.app.wording import count, reasons
 from message_lifecycle.model.errors import CompactedTableMissing
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, PlanRecord
-from message_lifecycle.model.phrases import short
+from message_lifecycle.model.phrases import short, size
 from message_lifecycle.model.plan_state import OpenPlanSituation
 
 Status = Literal["NOT_RUN", "RUNNING", "SUCCESS", "ERROR"]

@@ -13,13 +13,13 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.actions import ActionView, action_blocks, actions_of
 from message_lifecycle.app.views.over_time import Ages, ages, ages_table
 from message_lifecycle.app.views.state import HeldView, OutcomeView, continue_command, how_to_answer, outcome_view, when
-from message_lifecycle.app.wording import ROWS, count, reasons, share, size
+from message_lifecycle.app.wording import ROWS, count, reasons, share
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.facts import Segment
 from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, format_span, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport, Judgement, PlanRecord, Staged
-from message_lifecycle.model.phrases import amount, short
+from message_lifecycle.model.phrases import amount, short, size
 from message_lifecycle.model.plan import Operation as OperationName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.plan_content import content_digest

@@ -9,13 +9,13 @@ from typing import Literal, assert_never
 from message_lifecycle.app.operations.registry import is_undone, operation_named, why_not_undone
 from message_lifecycle.app.rendering import ABSENT, Block, Count, Line, Notes, Number, Size, Table, View, each, hidden, source
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.wording import ROWS, count, reasons, size, text_of
+from message_lifecycle.app.wording import ROWS, count, reasons, text_of
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
 from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, OutcomeName
-from message_lifecycle.model.phrases import amount, short
+from message_lifecycle.model.phrases import amount, short, size
 from message_lifecycle.model.plan import Operation as OperationName
 
 

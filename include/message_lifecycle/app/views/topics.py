@@ -20,13 +20,13 @@ from message_lifecycle.app.views.past_expiry import PastExpiry, past_expiry_view
 from message_lifecycle.app.views.plans import BoundView
 from message_lifecycle.app.views.state import HoldView, OutcomeView, holds_view, runs, when
 from message_lifecycle.app.views.status import ObligationView, StatusView, status, topic_status
-from message_lifecycle.app.wording import NO_TOPICS, count, setting_text, size, unit_text
+from message_lifecycle.app.wording import NO_TOPICS, count, setting_text, unit_text
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.facts import LogState, Progress
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_span
 from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.phrases import amount, short
+from message_lifecycle.model.phrases import amount, short, size
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import BY_NAME, Policy, resolve
 from message_lifecycle.model.tables import DeletedTopic
