@@ -22,7 +22,7 @@ from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.stores.iceberg.catalog import ledger_text
 from message_lifecycle.stores.iceberg.engine import engine_of_process
-from message_lifecycle.stores.iceberg.java import Java, call_static, each, entries, java_class, java_message, thrown
+from message_lifecycle.stores.iceberg.java import Java, each, entries, java_class, java_message, thrown
 from message_lifecycle.stores.iceberg.layout import (
     AS_OF,
     COUNTS,
@@ -36,15 +36,10 @@ from message_lifecycle.stores.iceberg.layout import (
     settings_of,
 )
 from message_lifecycle.stores.iceberg.table_metadata import Attempt, compare_and_swap
-from message_lifecycle.stores.iceberg.witness import Commit, Known, TableStanding, Witness, find_state, next_witness
+from message_lifecycle.stores.iceberg.witness import Commit, Known, TableStanding, Witness, find_state, next_witness, read_snapshot
 
 if TYPE_CHECKING:
     from message_lifecycle.operations.verdict import Verdict
-
-
-def read_snapshot(snapshot: Java) -> Known:
-    """Return what Java knows of a snapshot, in one call."""
-    return Known.of_document(json.loads(call_static(snapshot, "org.apache.iceberg.SnapshotParser.toJson", snapshot)))
 
 
 def main_ancestors(table: Java) -> Iterator[Known]:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import CatalogUnavailable, CommitUnknown
 from message_lifecycle.stores.iceberg.engine import engine_of_process
-from message_lifecycle.stores.iceberg.fence import read_snapshot
 from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown, texts, thrown
 from message_lifecycle.stores.iceberg.session import engine_failures
-from message_lifecycle.stores.iceberg.witness import next_witness
+from message_lifecycle.stores.iceberg.witness import next_witness, read_snapshot
 
 _VERSION = 3
 

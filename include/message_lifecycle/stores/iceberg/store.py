@@ -45,7 +45,6 @@ from message_lifecycle.stores.iceberg.fence import (
     find,
     main_ancestors,
     properties,
-    read_snapshot,
 )
 from message_lifecycle.stores.iceberg.java import Java, entries
 from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, PARENT_PLAN_ID, REMOVED, STAGED_AS, STAGED_PLAN_ID
@@ -53,7 +52,7 @@ from message_lifecycle.stores.iceberg.marks import MarkersNow, seal_state
 from message_lifecycle.stores.iceberg.read import IcebergReader, published_from_summary, removed_rows
 from message_lifecycle.stores.iceberg.table_metadata import commit_metadata_change, set_properties
 from message_lifecycle.stores.iceberg.transaction import Ready, commits_at_once
-from message_lifecycle.stores.iceberg.witness import next_witness
+from message_lifecycle.stores.iceberg.witness import next_witness, read_snapshot
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

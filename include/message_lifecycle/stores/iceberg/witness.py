@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from message_lifecycle.model.errors import LogRolledBack, LogStateLost
 from message_lifecycle.stores.iceberg import parsed
+from message_lifecycle.stores.iceberg.java import Java, call_static
 from message_lifecycle.stores.iceberg.layout import (
     END_OFFSETS,
     HORIZONS,
@@ -124,6 +125,11 @@ class Known:
             operation=str(summary.get("operation", "")),
             summary=summary,
         )
+
+
+def read_snapshot(snapshot: Java) -> Known:
+    """Return what Java knows of a snapshot, in one call."""
+    return Known.of_document(json.loads(call_static(snapshot, "org.apache.iceberg.SnapshotParser.toJson", snapshot)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
