@@ -18,6 +18,7 @@ from message_lifecycle.model.settings import (
     BY_NAME,
     Policy,
     ResolvedSetting,
+    changed_setting_text,
     parse_topic_settings,
     property_text,
     resolve,
@@ -285,3 +286,10 @@ def test_decimals_of_a_duration_are_for_settings_that_have_them() -> None:
     assert parse_topic_settings({"max_age_seconds": "1m0.000001s"}, where="t") == {"max_age_seconds": 60.000001}
     with pytest.raises(InvalidSetting, match="such as 20d"):
         parse_topic_settings({"message_expiry": "1.5s"}, where="t")
+
+
+def test_an_age_of_zero_is_called_never() -> None:
+    assert (
+        changed_setting_text("message_expiry", {}, {"message_expiry": 86_400}) == "message_expiry from never (0 seconds) to 1d (86,400 s)"
+    )
+    assert changed_setting_text("min_keep", {"min_keep": 1}, {"min_keep": 0}) == "min_keep from 1 messages to 0 messages"

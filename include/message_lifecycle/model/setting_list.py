@@ -79,6 +79,11 @@ class Setting:
         return self.server_key or self.name
 
     @property
+    def zero_is_never(self) -> bool:
+        """True for an age whose value 0 switches it off, so that any other value is stricter."""
+        return self.tightness is _shorter_is_tighter
+
+    @property
     def allowed(self) -> str:
         if self.kind == "bool":
             return "true or false"

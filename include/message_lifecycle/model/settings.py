@@ -319,19 +319,17 @@ class Policy:
 
 
 def changed_setting_text(name: str, before: Mapping[str, Value | None], after: Mapping[str, Value | None]) -> str:
-    """Return a changed setting for people: `message_expiry from 2,592,000 s = 30 d to 86,400 s = 1 d`. A missing value is the default."""
+    """Return a changed setting for people: `message_expiry from never (0 seconds) to 1d (86,400 s)`. A missing value is the default."""
     setting = BY_NAME.get(name)
     if setting is None:
         return name
-    return " ".join(
-        (
-            name,
-            *(
-                f"{word} {value_text(values.get(name, setting.default), setting.unit)}"
-                for word, values in (("from", before), ("to", after))
-            ),
-        )
-    )
+    old, new = (_age_text(setting, values.get(name, setting.default)) for values in (before, after))
+    return f"{name} from {old} to {new}"
+
+
+def _age_text(setting: Setting, value: Value | None) -> str:
+    text = value_text(value, setting.unit)
+    return f"never ({text})" if setting.zero_is_never and value == 0 else text
 
 
 _MINUTE = 60
