@@ -36,6 +36,11 @@ PLANNED = frozenset({"plan", "change", "commit", "planned"})
 """Names that hold a plan or one of its changes. A field belongs to a plan, too, if it is read from a field `plan`."""
 PARTS = frozenset(name for kind in (Plan, *get_args(Change)) for name in (*dir(kind), *(field.name for field in fields(kind))))
 """Fields, properties and methods of a plan and of its changes. A document's change, for example, has other fields."""
+KINDS = frozenset({
+    "archives", "changes_log", "erasure", "from_view", "is_beside", "is_irreversible", "of_documents", "on_log", "on_snapshots", "on_view",
+    "past_horizon", "rewrites_of", "snapshots", "sweep", "takes_back", "to_log", "to_view", "view",
+})  # fmt: skip
+"""The fields of these that say which commits a plan has and what kind it is. The others are identities, times, counts and lists."""
 TOLD_APART = {
     "include/message_lifecycle/app/operations/registry.py": "where alone an operation is meant to be told from another by its name",
 }
@@ -341,13 +346,13 @@ def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
                 pass
 
 
-def conditions_on_plans(tree: ast.AST) -> list[int]:
-    """Lines of conditions that read a field of a plan or of a change."""
-    return [test.lineno for test in _conditions(tree) if any(_reads_plan(node) for node in ast.walk(test))]
+def conditions_on_plans(tree: ast.AST, fields: frozenset[str] = PARTS) -> list[int]:
+    """Return the lines of conditions that read one of these fields of a plan or of a change."""
+    return [test.lineno for test in _conditions(tree) if any(_reads_plan(node, fields) for node in ast.walk(test))]
 
 
-def _reads_plan(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and _named(node.value) in PLANNED and node.attr in PARTS
+def _reads_plan(node: ast.AST, fields: frozenset[str]) -> bool:
+    return isinstance(node, ast.Attribute) and _named(node.value) in PLANNED and node.attr in fields
 
 
 def functions_named(tree: ast.AST, name: str) -> int:
@@ -433,6 +438,7 @@ def main() -> int:
         "import lines, %": round(100 * sum(import_lines(tree) for tree in trees.values()) / total, 1),
         "places that ask which operation, table or change": sum(map(len, asked.values())),
         "conditions on fields of a plan or a change": sum(len(conditions_on_plans(tree)) for tree in core.values()),
+        "of these, on the kind of plan or commit": sum(len(conditions_on_plans(tree, KINDS)) for tree in core.values()),
         "functions named `evidence`": sum(functions_named(tree, "evidence") for tree in core.values()),
         "uses of `Any`": sum(map(uses_of_any, core.values())),
         "casts to SparkSession": sum(casts_to(tree, "SparkSession") for tree in core.values()),

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 from bench import house
 from bench.house import (
+    KINDS,
+    PARTS,
     TOLD_APART,
     Words,
     asking,
@@ -211,6 +213,11 @@ def test_no_module_of_the_house_imports_another_in_a_circle() -> None:
 )
 def test_a_condition_on_a_plan_is_counted(text: str, lines: list[int]) -> None:
     assert conditions_on_plans(ast.parse(text)) == lines
+
+
+def test_the_fields_that_say_what_kind_a_plan_is_are_there() -> None:
+    assert KINDS <= PARTS
+    assert conditions_on_plans(ast.parse("if plan.view is None or plan.topic == name:\n    x = 1 if plan.topic else 2"), KINDS) == [1]
 
 
 def test_open_types_and_functions_of_a_name_are_counted() -> None:
