@@ -38,3 +38,8 @@ def test_page_begins_with_its_use(page: Path) -> None:
 def test_page_has_no_long_line_and_no_heading_of_a_relative_word(page: Path) -> None:
     assert page.stem in WRITTEN or [line for line in prose(page) if len(line) > WIDTH] == []
     assert [line for line in prose(page) if re.match(r"#+ (What|Of|That|Whoever)\b", line)] == []
+
+
+def test_glossary_stays_short_enough_to_be_read() -> None:
+    terms = [line for line in (DOCS / "glossary.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")][1:]
+    assert 20 <= len(terms) <= 25
