@@ -89,7 +89,7 @@ def test_a_card_states_the_space_of_its_topic(lake: Lake) -> None:
     fine = next(one for one in status(lake.services) if str(one.topic) == "shop/a.fine")
     assert fine.bytes == sum(segment.size_bytes for segment in lake.services.reader.log(TopicName.parse("shop/a.fine")).segments) > 0
     assert fine.reclaimable_bytes == 0
-    assert f"<dt>Space</dt><dd>{fine.bytes} B present</dd>" in page(lake, search="a.fine"), "this store keeps no history"
+    assert f"<dt>Space</dt><dd>{fine.bytes} bytes present</dd>" in page(lake, search="a.fine"), "this store keeps no history"
 
 
 def test_an_erasure_of_many_topics_is_one_line(lake: Lake) -> None:

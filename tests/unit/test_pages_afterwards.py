@@ -200,7 +200,7 @@ def test_a_reclaim_shows_files_bytes_and_snapshots(tmp_path: Path, own_catalog: 
     outcome = past.run()
     told = plan_page(past.services, outcome)
     assert f"{outcome.reclaimed_files} files removed for good" in told
-    assert f"{pages.format_size(outcome.reclaimed_bytes)} of space" in told.partition("How it ended")[2]
+    assert f"{pages.size(outcome.reclaimed_bytes)} of space" in told.partition("How it ended")[2]
     assert re.search(r"3 snapshots end", told)
     assert "expire snapshots log 3 remove files log data 1" in told
     assert "messages to remove" not in told and "messages removed" not in told

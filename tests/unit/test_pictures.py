@@ -107,7 +107,7 @@ def test_expiries_are_drawn_with_a_column_and_its_figures_for_each_day() -> None
     picture = pictures.expiries(found)
     assert classes(picture, "none") == 30
     assert classes(picture, "gone") == 2
-    assert "<title>2026-12-01: 8,000 messages, 80.0 kB</title>" in picture
+    assert "<title>2026-12-01: 8,000 messages, 80 kB</title>" in picture
     assert "12,000 messages expire in 30 days, at most 8,000 on one day." in picture
     heights = [float(rect.get("height") or 0) for rect in parsed(picture).iter("rect") if rect.get("class") == "gone"]
     assert heights == [55.0, 110.0]

@@ -292,4 +292,4 @@ def test_an_age_of_zero_is_called_never() -> None:
     assert (
         changed_setting_text("message_expiry", {}, {"message_expiry": 86_400}) == "message_expiry from never (0 seconds) to 1d (86,400 s)"
     )
-    assert changed_setting_text("min_keep", {"min_keep": 1}, {"min_keep": 0}) == "min_keep from 1 messages to 0 messages"
+    assert changed_setting_text("min_keep", {"min_keep": 1}, {"min_keep": 0}) == "min_keep from 1 message to 0 messages"

@@ -53,7 +53,7 @@ def test_a_question_tells_what_a_person_must_know(lake: Lake) -> None:
     record = lake.services.ledger.open_plan(topic)
     assert record is not None
     text = approval_text(lake.services, record)
-    assert "removes 4 of 5 messages (80 %), 32 B of 40 B (80 %), 4 whole segments, as of 2026-11-21T12:00:00Z." in text
+    assert "removes 4 of 5 messages (80 %), 32 bytes of 40 bytes (80 %), 4 whole segments, as of 2026-11-21T12:00:00Z." in text
     assert "removed share of messages: 80 %, expected at most 50 %" in text
     assert "* age: from 2026-11-19 to 2026-11-20, by the times of their segments" in text
     plan_id = record.plan.plan_id

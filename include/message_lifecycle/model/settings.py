@@ -14,6 +14,7 @@ from typing import Literal
 
 from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_duration, seconds
+from message_lifecycle.model.phrases import amount, size
 from message_lifecycle.model.rules import SCOPES, Limits
 from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS as DOCUMENT_SETTINGS
 from message_lifecycle.model.setting_list import OWN_SETTINGS as OWN_SETTINGS
@@ -333,7 +334,6 @@ def _age_text(setting: Setting, value: Value | None) -> str:
 
 
 _MINUTE = 60
-_SIZE_STEP = 1000
 
 
 def typed_text(value: Value, unit: str) -> str:
@@ -354,20 +354,8 @@ def value_text(value: Value | None, unit: str) -> str:
     if unit == "seconds" and value:
         return f"{format_duration(value)} ({value:,} s)" if value >= _MINUTE else format_duration(value)
     if unit == "bytes" and value:
-        return f"{value:,} B = {format_size(int(value))}"
-    return f"{value:,}{f' {unit}' if unit else ''}"
-
-
-def format_size(value: int | None) -> str:
-    """Return bytes for people. An unknown size is `unknown`, never 0."""
-    if value is None:
-        return "unknown"
-    amount = float(value)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < _SIZE_STEP:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= _SIZE_STEP
-    return f"{amount:,.1f} TB"
+        return f"{value:,} B = {size(int(value))}"
+    return amount(value, unit) if unit and isinstance(value, int) else f"{value:,}"
 
 
 def server_settings(document: Mapping[str, object], *, where: str) -> dict[str, Value]:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from message_lifecycle.model.instants import format_to_second
 from message_lifecycle.model.outcome import Check
-from message_lifecycle.model.phrases import amount, short
+from message_lifecycle.model.phrases import amount, short, size
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.settings import format_size
 
 Removed = Sequence[tuple[str, int]]
 """Counts by reason."""
@@ -48,7 +47,7 @@ def lines_of_space(plan: Plan, lost: str, failed: Sequence[Check]) -> list[str]:
         *(f"* why approval: {limit}" for limit in limit_lines(plan, failed)),
         *(f"* {amount(len(action.snapshots), 'snapshots')} of {action.table or 'the log'}" for action in plan.forgets),
         *(
-            f"* {amount(len(r.files), 'files')} of {change.table or 'the log'}: {r.role}, {format_size(r.size_bytes)}"
+            f"* {amount(len(r.files), 'files')} of {change.table or 'the log'}: {r.role}, {size(r.size_bytes)}"
             for change in plan.forgets
             for r in change.files
         ),
@@ -58,7 +57,7 @@ def lines_of_space(plan: Plan, lost: str, failed: Sequence[Check]) -> list[str]:
 
 def question_of_space(plan: Plan) -> str:
     files = sum(len(removal.files) for removal in plan.file_removals)
-    return f"remove {amount(files, 'files')} of {format_size(plan.expected.removed_bytes)} for good?"
+    return f"remove {amount(files, 'files')} of {size(plan.expected.removed_bytes)} for good?"
 
 
 def first_line(plan: Plan, where: str, going: Removed) -> str:
@@ -74,7 +73,7 @@ def _bytes(plan: Plan) -> str:
     gone, there = plan.expected.removed_bytes, plan.expected.bytes_in
     if gone is None:
         return ", of unknown size"
-    return f", {format_size(gone)} of {format_size(there)} ({percent(gone, there)})" if gone and there else ""
+    return f", {size(gone)} of {size(there)} ({percent(gone, there)})" if gone and there else ""
 
 
 def percent(part: int, whole: int) -> str:

@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from message_lifecycle.app.wording import count
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
-from message_lifecycle.model.settings import format_size
+from message_lifecycle.model.phrases import size
 
 if TYPE_CHECKING:
     from message_lifecycle.app.views.over_time import Ages, Expiries, Growth
@@ -37,7 +37,7 @@ def expiries(found: Expiries) -> Markup:
     most = max((one.amount.messages for one in found.days), default=0)
     bars = []
     for at, one in enumerate(found.days):
-        text = f"{day(one.day)}: {count(one.amount.messages)} messages, {format_size(one.amount.bytes)}"
+        text = f"{day(one.day)}: {count(one.amount.messages)} messages, {size(one.amount.bytes)}"
         bars.append(_column(at, len(found.days), [("gone", one.amount.messages)], _PLOT / (most or 1), text))
     total = sum(one.amount.messages for one in found.days)
     text = f"{count(total)} messages expire in {len(found.days)} days, at most {count(most)} on one day."
@@ -65,7 +65,7 @@ def growth(found: Growth) -> Markup:
     y = 0
     for title, values, write in (
         ("messages", [(one.at, one.messages) for one in found.sizes], count),
-        ("bytes", [(one.at, one.bytes) for one in found.sizes if one.bytes is not None], format_size),
+        ("bytes", [(one.at, one.bytes) for one in found.sizes if one.bytes is not None], size),
     ):
         most = max((value for _, value in values), default=0)
         label = f"{write(most)} {title}" if title == "messages" else write(most)
