@@ -305,8 +305,13 @@ def down(layout: Layout | None = None, *, progress: Progress = QUIET) -> None:
         with progress.step("Stopping PostgreSQL"):
             processes.stop(layout, [_RECORDER], polite_seconds=_RECORDER_SECONDS)
             postgres.stop(layout)
-        # Files that killed drivers have left. No process works in that folder now.
-        shutil.rmtree(layout.scratch)
+        # Files that killed drivers have left. A driver that is still ending removes its own folder there at the same time.
+        shutil.rmtree(layout.scratch, onerror=_raise_unless_gone)
+
+
+def _raise_unless_gone(_function: object, _path: str, raised: tuple[type[BaseException], BaseException, object]) -> None:
+    if not isinstance(raised[1], FileNotFoundError):
+        raise raised[1]
 
 
 def status(layout: Layout | None = None) -> Status:

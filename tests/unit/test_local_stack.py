@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,3 +66,20 @@ def test_without_a_database_there_is_nothing_to_make(layout: Layout, monkeypatch
     layout.prepare()
     stack.archive(layout)
     assert not list(layout.class_archives.glob("*.jsa"))
+
+
+def test_a_scratch_folder_may_lose_files_while_it_is_removed(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    (scratch / "14").mkdir(parents=True)
+    removed: list[str] = []
+
+    def remove_first(path: str, *, dir_fd: int | None = None) -> None:
+        removed.append(path)
+        raise FileNotFoundError(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "rmdir", remove_first)  # a driver that ends has removed it
+        shutil.rmtree(scratch, onerror=stack._raise_unless_gone)
+    assert removed
+    with pytest.raises(PermissionError):
+        stack._raise_unless_gone(os.rmdir, "14", (PermissionError, PermissionError("14"), None))

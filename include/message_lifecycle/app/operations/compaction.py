@@ -70,9 +70,9 @@ class Compaction(Operation):
         if not due and not asked.named and (few := _too_few(new, policy)):
             return Due(topic=name, due=False, reason=few)
         since = "" if made.due_since is None else f" since {format_to_second(made.due_since)}"
-        reason = f"{amount(sum(tail.rows for tail in facts.tails), 'messages')}, {size(new)}, are new"
-        reason += f"; in the view messages may be due{since}" if due else ""
-        return asked.due_unless_blocked(made, reason)
+        messages = amount(sum(tail.rows for tail in facts.tails), "messages")
+        in_view = f"; in the view messages may be due{since}" if due else ""
+        return asked.due_unless_blocked(made, f"{messages}, {size(new)}, are new{in_view}")
 
     def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if policy.has_documents or not policy.is_compacted:
