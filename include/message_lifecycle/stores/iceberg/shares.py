@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MEBIBYTE = 1 << 20
 STANDALONE = "spark://"
-"""What the address of a standalone cluster's master begins with."""
+"""The beginning of the address of a standalone cluster's master."""
 MEMORY_BYTES = 1024 * MEBIBYTE
 """Of all tasks of one machine together. Beyond it they spill, so more is quicker only where values are many."""
 THREAD_BYTES = 48 * MEBIBYTE
