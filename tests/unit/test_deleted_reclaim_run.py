@@ -50,7 +50,9 @@ def test_a_run_asks_and_takes_it(lake: Lake, plan_id: str) -> None:
     (told,) = tasks.verify(run=RUN, work="reclaim")
     assert told["outcome"] == "needs_approval"
     (question,) = tasks.waiting_plans(run=RUN)
-    assert re.fullmatch(r"shop/orders: remove \d+ files of [\d.]+ (bytes|kB) for good\?", question["subject"]), "in a unit that a person reads"
+    assert re.fullmatch(r"shop/orders: remove \d+ files of [\d.]+ (bytes|kB) for good\?", question["subject"]), (
+        "in a unit that a person reads"
+    )
     assert plan_id[:12] in question["body"] and "cannot come back" in question["body"] and "2 messages" in question["body"]
     assert tasks.due(run="storage_reclaim/r2", as_of=AS_OF, topics=[], work="reclaim") == []
     tasks.record_approval(plan_id=question["plan_id"], gate_id=question["gate_id"], granted=True, by="ann", text="it may go")
