@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
+from py4j.java_gateway import GatewayClient
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from tests.ledgers import StandingClock
@@ -42,6 +43,7 @@ from message_lifecycle.stores.iceberg.engine import Engine, end_engine, engine_o
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit
 from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
+from message_lifecycle.stores.iceberg.witness import read_snapshot
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
 pytestmark = pytest.mark.spark
@@ -297,6 +299,33 @@ def test_the_rest_of_a_long_answer_is_not_waited_for(no_spark: Engine, monkeypat
     for _ in range(3):
         assert no_spark.jvm.java.lang.String("long" * 5_000).strip() == "long" * 5_000
     assert len(at_once) > 6 and all(at_once), at_once
+
+
+def test_a_snapshot_and_a_name_are_one_call_each(lake: Lake, no_spark: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = lake.topic()
+    lake.append(name, Rows(base=0, times=(1, 2, 3)))
+    lake.delete(name, "offset = 1")
+    head_in_java = no_spark.table(name).currentSnapshot()
+    no_spark.jvm.org.apache.iceberg.catalog.TableIdentifierParser.fromJson  # noqa: B018  # the class is known from here on
+    calls: list[str] = []
+    send = GatewayClient.send_command
+
+    def counted(client: GatewayClient, command: str, *given: object, **more: object) -> object:
+        if not command.startswith("m\nd"):  # Java may forget an object that Python has collected
+            calls.append(command)
+        return send(client, command, *given, **more)
+
+    monkeypatch.setattr(GatewayClient, "send_command", counted)
+    known = read_snapshot(head_in_java)
+    assert len(calls) == 1, calls
+    dotted = java.identifier(no_spark, ("a.b", "c.d"))
+    assert len(calls) == 2, calls
+    assert (list(dotted.namespace().levels()), dotted.name()) == (["a.b"], "c.d"), "a dot begins no further level"
+    head = tables().load(name).current_snapshot()
+    assert head is not None and head.summary is not None
+    assert (known.snapshot_id, known.sequence_number, known.parent_id) == (head.snapshot_id, head.sequence_number, head.parent_snapshot_id)
+    assert known.summary == {"operation": head.summary.operation.value, **head.summary.additional_properties}
+    assert known.operation == head.summary.operation.value
 
 
 def test_nobody_without_the_secret_is_heard(no_spark: Engine) -> None:

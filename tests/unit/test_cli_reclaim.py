@@ -11,6 +11,7 @@ from message_lifecycle.app.cli import main
 from message_lifecycle.app.cli.context import Wiring
 from message_lifecycle.app.views.status import status
 from tests.histories import ON_OWN_CATALOG
+from tests.holds import held
 from tests.reclaiming import NAME, Past, past_in
 from tests.worlds import make_lake
 
@@ -52,6 +53,24 @@ def test_a_plan_that_takes_nothing_says_what_keeps_the_snapshots(past: Past, cap
     [log] = past.services.stores.forget.histories(NAME)
     assert sum(one["snapshots"] for one in staying) == len(log.snapshots), staying
     assert {one["table"] for one in staying} == {"log"}
+
+
+def staying(past: Past, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str, int]]:
+    document = json.loads(say(past, capsys, "reclaim", "plan", str(NAME), "-o", "json")[1])
+    return [(one["table"], one["reason"], one["snapshots"]) for one in document["staying"]]
+
+
+def test_only_tables_that_lose_nothing_are_listed_with_their_snapshots(past: Past, capsys: pytest.CaptureFixture[str]) -> None:
+    past.table("compacted")
+    past.append(1, days_old=1, kind="compacted")
+    past.append(2, days_old=0.5, kind="compacted")
+    assert staying(past, capsys) == [("compacted", "branches and tags", 1), ("compacted", "undo window", 1)]
+
+
+def test_under_a_legal_hold_the_hold_is_the_reason(past: Past, capsys: pytest.CaptureFixture[str]) -> None:
+    held(past.services, NAME, offsets=(0, 0))
+    assert staying(past, capsys) == []
+    assert "nothing is reclaimed: " in say(past, capsys, "reclaim", "plan", str(NAME))[1]
 
 
 def test_a_run_says_what_it_freed(past: Past, capsys: pytest.CaptureFixture[str]) -> None:
