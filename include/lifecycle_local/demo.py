@@ -375,9 +375,7 @@ def _check_clients(s: Services, progress: Progress) -> None:
     try:
         documents.pull(s, COMPONENTS, DOCUMENT, client="tablet", client_seq=100, epoch=0)
     except EpochMismatch as error:
-        progress.say(
-            f"  {slowest}a tablet that was away is told: EpochMismatch, epoch {error.brought} against {error.epoch}; it attaches again"
-        )
+        progress.say(f"  {slowest}a tablet that was away gets EpochMismatch (epoch {error.brought}, now {error.epoch}) and attaches again")
         return
     raise document_differs(f"{COMPONENTS}: a client that stood on purged changes was let go on")
 

@@ -1,4 +1,4 @@
-"""What errors tell a person to do: every command that a text names can be typed, and no advice is lost when errors are written anew."""
+"""Advice of errors: each command in a text can be typed, and no advice is lost when a text is rewritten."""
 
 from __future__ import annotations
 

@@ -69,10 +69,10 @@ def plan_page(s: Services, outcome: Outcome) -> str:
 def test_an_undo_shows_what_comes_back_and_of_which_plan(lake: Lake, orders: TopicName) -> None:
     s = lake.services
     (taken,) = [outcome.plan_id for _, outcome in s.ledger.history(orders) if outcome.name == "published"]
-    told = plan_page(s, run(s, orders, UndoPlan(plan_id=taken or "")))
-    assert f"3 messages return, which {(taken or '')[:12]} removed" in told
-    assert "Actions Action" in told
-    assert "3 came back" in told.partition("How it ended")[2]
+    page_text = plan_page(s, run(s, orders, UndoPlan(plan_id=taken or "")))
+    assert f"3 messages return, which {(taken or '')[:12]} removed" in page_text
+    assert "Actions Action" in page_text
+    assert "3 came back" in page_text.partition("How it ended")[2]
     topic = shown(pages.topic(base=BASE, page=topic_page(s, orders)))
     assert re.search(r"published undo [\d: -]+ 3 came back 7", topic)
 
@@ -84,10 +84,10 @@ def test_an_undo_of_a_purge_shows_what_comes_back_of_each_document(lake: Lake) -
     documents.add_changes(s, letters, changes)
     documents.sync(s, letters, "note", client="ann", server_seq=8, at=NOW)
     taken = run(s, letters, "snapshot_with_purge").plan_id or ""
-    told = plan_page(s, run(s, letters, UndoPlan(plan_id=taken)))
-    assert f"7 changes return, which {taken[:12]} removed" in told
-    assert "Actions Document Returned changes Returned snapshots note 1 – 7 none" in told
-    assert "7 came back" in told.partition("How it ended")[2]
+    page_text = plan_page(s, run(s, letters, UndoPlan(plan_id=taken)))
+    assert f"7 changes return, which {taken[:12]} removed" in page_text
+    assert "Actions Document Returned changes Returned snapshots note 1 – 7 none" in page_text
+    assert "7 came back" in page_text.partition("How it ended")[2]
 
 
 @pytest.mark.parametrize("word", [False, True])
@@ -101,12 +101,12 @@ def test_an_erasure_shows_where_the_key_was_and_nothing_of_it(lake: Lake, orders
     assert "removes 2 of 4 messages (50 %)" in text
     assert ", with every row of the key in the topic's tables and their history, as of" in text
     assert "* undo: not possible: " in text
-    told = plan_page(s, outcome)
-    assert "2 erased rows in all tables and their history" in told
-    assert re.search(r"\d+ snapshots end, and time travel to them", told)
-    assert "erase rows of the log 0 5-6 2 erased" in told
-    assert "Removed files" not in told, "no file is named here: which are written again is told by table"
-    assert re.search(r"erase table log main \d+ 0", told)
+    page_text = plan_page(s, outcome)
+    assert "2 erased rows in all tables and their history" in page_text
+    assert re.search(r"\d+ snapshots end, and time travel to them", page_text)
+    assert "erase rows of the log 0 5-6 2 erased" in page_text
+    assert "Removed files" not in page_text, "no file is named here: which are written again is told by table"
+    assert re.search(r"erase table log main \d+ 0", page_text)
     shows = {
         "plan": pages.plan(base=BASE, page=page_of_plan(s, record.plan.plan_id)),
         "topic": pages.topic(base=BASE, page=topic_page(s, orders)),
@@ -122,12 +122,12 @@ def test_a_topic_shows_who_holds_it_and_not_by_which_key(lake: Lake, orders: Top
     s = lake.services
     key, offsets, topic = held(s, orders, key=KEY), held(s, orders, offsets=(3, 900)), held(s, orders)
     page = pages.topic(base=BASE, page=topic_page(s, orders))
-    told = shown(page)
-    assert f"{key.hold_id} a key ada" in told
+    page_text = shown(page)
+    assert f"{key.hold_id} a key ada" in page_text
     assert isinstance(key.what, HeldKey)
     assert key.what.digest[:8] not in page
-    assert f"{offsets.hold_id} partition 0, offsets from 3 to 900 ada 2026-11-21 12:00:00 case 7" in told
-    assert f"{topic.hold_id} the topic ada" in told
+    assert f"{offsets.hold_id} partition 0, offsets from 3 to 900 ada 2026-11-21 12:00:00 case 7" in page_text
+    assert f"{topic.hold_id} the topic ada" in page_text
     (tmp_path / "topic").write_text(page)
     assert files_with(tmp_path, KEY) == []
 
@@ -135,11 +135,11 @@ def test_a_topic_shows_who_holds_it_and_not_by_which_key(lake: Lake, orders: Top
 def test_a_compaction_shows_what_its_view_leaves_out_and_takes_nothing_from_the_log(lake: Lake) -> None:
     topic = lake.topic("shop/prices", cleanup_policy="compact,delete")
     lake.append(topic, 2, 1)
-    told = plan_page(lake.services, run(lake.services, topic, "compaction"))
-    assert "1 of 2 messages are left out of the compacted view (50.0 %)" in told
-    assert "Actions Action" in told
-    assert "unknown" not in told
-    assert "whole segments" not in told
+    page_text = plan_page(lake.services, run(lake.services, topic, "compaction"))
+    assert "1 of 2 messages are left out of the compacted view (50.0 %)" in page_text
+    assert "Actions Action" in page_text
+    assert "unknown" not in page_text
+    assert "whole segments" not in page_text
 
 
 def test_the_quarantine_shows_rows_files_and_bytes(lake: Lake, orders: TopicName) -> None:
@@ -149,11 +149,11 @@ def test_the_quarantine_shows_rows_files_and_bytes(lake: Lake, orders: TopicName
     policy = policy_of(lake.services, orders)
     later = Instant(NOW + policy["quarantine_max_age"] * 1_000_000)
     plan = lake.services.ledger.add_plan(quarantine.plan(orders, state, policy, None, (), as_of=later)).plan
-    told = shown(pages.plan(base=BASE, page=page_of_plan(lake.services, plan.plan_id)))
-    assert "3 of 3 rows of the quarantine to remove (100.0 %)" in told
-    assert "1 whole files of the quarantine" in told
-    assert "drop quarantined old.parquet 3 1.7 kB" in told
-    assert "segments" not in told
+    page_text = shown(pages.plan(base=BASE, page=page_of_plan(lake.services, plan.plan_id)))
+    assert "3 of 3 rows of the quarantine to remove (100.0 %)" in page_text
+    assert "1 whole files of the quarantine" in page_text
+    assert "drop quarantined old.parquet 3 1.7 kB" in page_text
+    assert "segments" not in page_text
 
 
 def test_refused_rows_that_come_back_are_told_as_rows(lake: Lake, orders: TopicName) -> None:
@@ -165,13 +165,13 @@ def test_refused_rows_that_come_back_are_told_as_rows(lake: Lake, orders: TopicN
     found = QuarantineReturning(source_id=1, files=((old, (NOW, NOW)),), present=0)
     emptied = replace(state, snapshot_id=2, files=())
     undo = lake.services.ledger.add_plan(quarantine.plan_undo(emptied, found, policy, plan, as_of=later, heeded=())).plan
-    told = shown(pages.plan(base=BASE, page=page_of_plan(lake.services, undo.plan_id)))
-    assert f"3 rows of the quarantine return, which {plan.plan_id[:8]}" in told
-    assert "1 whole files of the quarantine" in told
-    assert "Actions Action" in told
-    assert "restore quarantined old.parquet 3 1.7 kB" in told
-    assert "segments" not in told
-    assert "messages" not in told
+    page_text = shown(pages.plan(base=BASE, page=page_of_plan(lake.services, undo.plan_id)))
+    assert f"3 rows of the quarantine return, which {plan.plan_id[:8]}" in page_text
+    assert "1 whole files of the quarantine" in page_text
+    assert "Actions Action" in page_text
+    assert "restore quarantined old.parquet 3 1.7 kB" in page_text
+    assert "segments" not in page_text
+    assert "messages" not in page_text
 
 
 def test_a_question_about_no_message_of_the_log_is_not_told_as_one(lake: Lake, orders: TopicName) -> None:
@@ -198,10 +198,10 @@ def test_numbers_of_settings_have_their_units(lake: Lake) -> None:
 def test_a_reclaim_shows_files_bytes_and_snapshots(tmp_path: Path, own_catalog: None) -> None:
     past = aged_past(tmp_path)
     outcome = past.run()
-    told = plan_page(past.services, outcome)
-    assert f"{outcome.reclaimed_files} files removed for good" in told
-    assert f"{pages.size(outcome.reclaimed_bytes)} of space" in told.partition("How it ended")[2]
-    assert re.search(r"3 snapshots end", told)
-    assert "expire snapshots log 3 remove files log data 1" in told
-    assert "messages to remove" not in told and "messages removed" not in told
-    assert str(NAME) in told
+    page_text = plan_page(past.services, outcome)
+    assert f"{outcome.reclaimed_files} files removed for good" in page_text
+    assert f"{pages.size(outcome.reclaimed_bytes)} of space" in page_text.partition("How it ended")[2]
+    assert re.search(r"3 snapshots end", page_text)
+    assert "expire snapshots log 3 remove files log data 1" in page_text
+    assert "messages to remove" not in page_text and "messages removed" not in page_text
+    assert str(NAME) in page_text

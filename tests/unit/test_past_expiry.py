@@ -66,10 +66,10 @@ def test_one_figure_is_shown_everywhere(lake: Lake, fifty: TopicName) -> None:
 
 
 def test_explain_tells_it_of_a_message_and_its_segment(lake: Lake, fifty: TopicName) -> None:
-    told = lake.say("explain", str(fifty), "0:0", "-o", "json").document
-    assert told["verdict"] == "kept"
-    assert told["why"].startswith("it expired at 2026-10-13T00:00:00Z, but its segment did not. Segment 0 expires at ")
-    assert told["segment"]["past_expiry"] == 40
+    explained = lake.say("explain", str(fifty), "0:0", "-o", "json").document
+    assert explained["verdict"] == "kept"
+    assert explained["why"].startswith("it expired at 2026-10-13T00:00:00Z, but its segment did not. Segment 0 expires at ")
+    assert explained["segment"]["past_expiry"] == 40
     young = lake.say("explain", str(fifty), "0:45", "-o", "json").document
     assert "it expired at" not in young["why"]
     assert "40, kept until the segment expires" in lake.say("explain", str(fifty), "0:45").out
@@ -133,21 +133,21 @@ def test_alter_tells_what_changed_and_what_it_means_now(lake: Lake) -> None:
     assert "approval_ttl" not in said
     again = lake.say(*arguments[:5])
     assert "no setting changed" in again.out
-    told = lake.say("topic", "alter", "shop/fifty", "--set", f"max_age_seconds={20 * DAY_S}", "-o", "json").document
-    assert told["changed"] == [
+    altered = lake.say("topic", "alter", "shop/fifty", "--set", f"max_age_seconds={20 * DAY_S}", "-o", "json").document
+    assert altered["changed"] == [
         {"setting": "max_age_seconds", "from": None, "from_origin": "built in", "to": 1_728_000.0, "to_origin": "topic", "unit": "seconds"}
     ]
-    assert (told["means"]["would_remove"], told["means"]["messages"], told["past_expiry"]["messages"]) == (30, 50, 10)
-    assert len(told["settings"]) > 40, "the whole topic is told to programs"
+    assert (altered["means"]["would_remove"], altered["means"]["messages"], altered["past_expiry"]["messages"]) == (30, 50, 10)
+    assert len(altered["settings"]) > 40, "the whole topic is told to programs"
 
 
 def test_alter_tells_what_would_go_and_what_somebody_holds(lake: Lake) -> None:
     topic = lake.topic("shop/orders")
     lake.append(topic, 30, 25, 3)
     lake.say("consumer", "commit", "shop/orders", "billing", "0:0")
-    told = lake.say("topic", "alter", "shop/orders", "--set", f"message_expiry={DAY_S}", "-o", "json").document["means"]
-    assert (told["would_remove"], told["held"]) == (1, 1)
-    assert told["text"] == "a run now would remove 1 of 3 messages. 1 more are due, but on hold"
+    means = lake.say("topic", "alter", "shop/orders", "--set", f"message_expiry={DAY_S}", "-o", "json").document["means"]
+    assert (means["would_remove"], means["held"]) == (1, 1)
+    assert means["text"] == "a run now would remove 1 of 3 messages. 1 more is due, but on hold"
 
 
 def test_create_tells_the_settings_that_the_topic_has_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

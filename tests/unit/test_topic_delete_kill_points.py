@@ -195,9 +195,11 @@ def test_what_half_a_deletion_cannot_put_back_is_not_told_as_a_topic_that_went(t
     assert first is not None
     steps.close(past.services, first.plan, "superseded", "given up")
     assert (names_in(past, NAME.namespace), len(names_in(past, DELETED))) == (OWN, 1)
-    told = _unreached(past)
+    output = _unreached(past)
     assert (
-        f"plan {first.plan.plan_id[:12]} did not delete the topic" in told and "the topic exists" in told and "dropped its log" not in told
+        f"plan {first.plan.plan_id[:12]} did not delete the topic" in output
+        and "the topic exists" in output
+        and "dropped its log" not in output
     )
 
 
@@ -207,11 +209,11 @@ def test_half_an_undo_is_told_as_that_and_no_table_is_made_beside_it(tmp_path: P
     dies(tmp_path, url, "inside_commit", "undo", deletion)
     with raises("DeletionBegun", match=f"Finish an undo: `lifecycle undo {deletion[:12]} --by NAME --why WHY`"):
         new_view.create(past.tables, NAME)
-    told = _unreached(past)
+    output = _unreached(past)
     assert (
-        "an undo has begun to bring it back" in told
-        and f"Finish the undo: `lifecycle undo {deletion[:12]} --by NAME --why WHY`" in told
-        and "with their files" not in told
+        "an undo has begun to bring it back" in output
+        and f"Finish the undo: `lifecycle undo {deletion[:12]} --by NAME --why WHY`" in output
+        and "with their files" not in output
     )
     assert past.undo(deletion).name == "published"
     assert _unreached(past) == ""
@@ -269,6 +271,6 @@ def test_half_an_undo_of_which_a_name_was_taken_meanwhile_is_told_as_back(tmp_pa
 def test_of_two_at_once_one_does_it(tmp_path: Path, uninterrupted: dict[str, object], operation: str) -> None:
     past, url = made(tmp_path)
     given = [past.delete_whole().plan_id or ""] if operation == "undo" else []
-    told = ended([start(tmp_path, url, "none", operation, *given) for _ in range(2)])
-    assert "published" in told, told
+    output = ended([start(tmp_path, url, "none", operation, *given) for _ in range(2)])
+    assert "published" in output, output
     assert left(past) == uninterrupted[operation]

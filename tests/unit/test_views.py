@@ -153,8 +153,8 @@ def test_status_looks_at_the_ledgers_clock(lake: Lake) -> None:
 
 
 def test_numbers_in_words() -> None:
-    assert [size(n) for n in (None, 0, 999, 1000, 999_499, 999_500, 12_345_678)] == [
-        "unknown", "0 bytes", "999 bytes", "1 kB", "999 kB", "1 MB", "12.3 MB",
+    assert [size(n) for n in (None, 0, 1, 999, 1000, 999_499, 999_500, 12_345_678)] == [
+        "unknown", "0 bytes", "1 byte", "999 bytes", "1 kB", "999 kB", "1 MB", "12.3 MB",
     ]  # fmt: skip
     assert [share(f) for f in (None, 0.0, 0.00001, 0.5, 0.99999, 1.0)] == [
         "unknown", "0.0 %", "under 0.1 %", "50.0 %", "over 99.9 %", "100.0 %",

@@ -23,7 +23,7 @@ def size(number: int | None) -> str:
     value, unit = float(number), 0
     while value >= 999.5 and unit < len(_SIZES) - 1:
         value, unit = value / 1000, unit + 1
-    return f"{number} bytes" if unit == 0 else f"{value:.3g} {_SIZES[unit]}"
+    return f"{number} byte{'' if number == 1 else 's'}" if unit == 0 else f"{value:.3g} {_SIZES[unit]}"
 
 
 def short(identity: str) -> str:

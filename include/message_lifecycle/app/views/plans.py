@@ -46,7 +46,7 @@ class BoundView(View):
 
 
 class StayingView(View):
-    """Snapshots of a table from which a reclaim takes nothing, and the first reason that keeps them."""
+    """Snapshots of a table that loses nothing by a reclaim, and the first reason that keeps them."""
 
     table_: str
     reason: str

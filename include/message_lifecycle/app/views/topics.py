@@ -357,7 +357,7 @@ def _preview_now(s: Services, name: TopicName, policy: Policy, past: PastExpiry)
         if expected.rows_in
         else f"it has no {things}"
     ]
-    texts += [f"{held:,} more are due, but on hold"] if held else []
+    texts += [f"{held:,} more {'is' if held == 1 else 'are'} due, but on hold"] if held else []
     texts += [past.text] if past and past.text is not None else []
     return RunNow(messages=expected.rows_in, would_remove=expected.removed_rows, held=held, text=". ".join(texts))
 

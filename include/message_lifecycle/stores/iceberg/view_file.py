@@ -121,7 +121,7 @@ def view_query(content: Metadata, *, place: Place) -> str:
     newest = [version for version in content.get("versions", ()) if version["version-id"] == content.get("current-version-id")]
     if not newest:
         raise ForeignTable(".".join(place), ".".join(place))
-    return next((str(text["sql"]) for text in newest[0]["representations"] if text.get("dialect") == "spark"), "")
+    return next((str(one["sql"]) for one in newest[0]["representations"] if one.get("dialect") == "spark"), "")
 
 
 _SAME_CATALOG = "Let SPARK_CONF_DIR and PYICEBERG_HOME name the same catalog."
