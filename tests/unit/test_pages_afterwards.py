@@ -151,7 +151,7 @@ def test_the_quarantine_shows_rows_files_and_bytes(lake: Lake, orders: TopicName
     plan = lake.services.ledger.add_plan(quarantine.plan(orders, state, policy, None, (), as_of=later)).plan
     page_text = shown(pages.plan(base=BASE, page=page_of_plan(lake.services, plan.plan_id)))
     assert "3 of 3 rows of the quarantine to remove (100.0 %)" in page_text
-    assert "1 whole files of the quarantine" in page_text
+    assert "1 whole file of the quarantine" in page_text
     assert "drop quarantined old.parquet 3 1.7 kB" in page_text
     assert "segments" not in page_text
 
@@ -167,7 +167,7 @@ def test_refused_rows_that_come_back_are_told_as_rows(lake: Lake, orders: TopicN
     undo = lake.services.ledger.add_plan(quarantine.plan_undo(emptied, found, policy, plan, as_of=later, heeded=())).plan
     page_text = shown(pages.plan(base=BASE, page=page_of_plan(lake.services, undo.plan_id)))
     assert f"3 rows of the quarantine return, which {plan.plan_id[:8]}" in page_text
-    assert "1 whole files of the quarantine" in page_text
+    assert "1 whole file of the quarantine" in page_text
     assert "Actions Action" in page_text
     assert "restore quarantined old.parquet 3 1.7 kB" in page_text
     assert "segments" not in page_text

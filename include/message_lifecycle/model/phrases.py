@@ -13,7 +13,12 @@ def amount(number: int | None, things: str) -> str:
         return f"unknown {things}"
     if things == "bytes":
         return size(number)
-    return f"1 {things.removesuffix('s')}" if number == 1 else f"{number:,} {things}"
+    return f"{number:,} {noun(number, things)}"
+
+
+def noun(number: int, things: str) -> str:
+    """Return the word for so many things: `message` for 1, `messages` for any other number. `things` is a regular plural."""
+    return things.removesuffix("s") if number == 1 else things
 
 
 def size(number: int | None) -> str:

@@ -23,7 +23,7 @@ from message_lifecycle.app.views.overview import overview as view_overview
 from message_lifecycle.app.wording import count, share
 from message_lifecycle.model.instants import format_instant, format_span
 from message_lifecycle.model.names import safe
-from message_lifecycle.model.phrases import size
+from message_lifecycle.model.phrases import amount, noun, size
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import BY_NAME, value_text
 
@@ -179,7 +179,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for helper in (count, size, share, format_span, moment, tone, topic_path, above, value_text, own_value):
+    for helper in (amount, noun, count, size, share, format_span, moment, tone, topic_path, above, value_text, own_value):
         environment.filters[helper.__name__] = helper
     environment.globals |= {"troubles": TROUBLES, "pictures": pictures}
     environment.tests["defined"] = is_defined
