@@ -1,7 +1,12 @@
 """A topic of some gigabytes is compacted, expired and erased on the embedded cluster, at two sizes, so that the growth is measured.
 
-Values are 1,000 to 2,000 random bytes, which nothing compresses. Keys have four versions each. Segments have about 64 MB, and a quarter of
-the segments is too old. The steps are whole command lines: `lifecycle compact`, `run` and `erase`, the last one with its approval.
+There are three kinds of topics (`--kind`). Values are random bytes, which nothing compresses. Segments have about 64 MB.
+
+- `versions`: values of 1,000 to 2,000 bytes in four partitions. Keys have four versions each, and a quarter of the segments is too old. The
+  steps are whole command lines: `lifecycle compact`, `run` and `erase`, the last one with its approval.
+- `keys`: values of 250 to 430 bytes in one partition. Each message has a key of its own. The step is `lifecycle compact`.
+- `due`: as `versions`, but no segment is too old. One message in a hundred, at random places, has a lifetime of its own that is over. The
+  step is `lifecycle run`.
 
 The figures of a step: seconds of the clock and of CPU, the greatest memory of the driver (Python and Java together) and of each executor,
 and the bytes that left and reached the store. versitygw, if installed, keeps objects as files. Our own store keeps objects in memory, which
@@ -19,7 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
 
@@ -27,6 +32,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pyarrow.fs import FileSelector
 
 from bench import gateway
@@ -40,6 +46,7 @@ from message_lifecycle.app.wiring import lake as wired
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.engine import engine_of_process
@@ -47,13 +54,7 @@ from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import LogSummary
 from message_lifecycle.stores.iceberg.tasks import Store
 
-PARTITIONS = 4
-SEGMENT_ROWS = 42_000
-VALUE_BYTES = (1_000, 2_000)
-VERSIONS = 4
 TOMBSTONE_EVERY = 20
-OLD = 0.25
-"""The share of the time that is past expiry."""
 _SECOND = 1_000_000
 _START = 1_700_000_000 * _SECOND
 _SPAN_S = 400 * 3600
@@ -64,44 +65,80 @@ _GB = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """`segments`: of each partition."""
+    """A kind of topic.
 
-    segments: int
+    Attributes:
+        partitions: The topic's partitions.
+        segment_rows: The messages of each segment.
+        value_bytes: The least and the greatest size of a value.
+        versions: The messages of each key. 1: each message has a key of its own.
+        old: The share of the time that is past expiry. 0: nothing expires.
+        due: The share of the messages whose own lifetime is over.
+        segments: The segments of each partition.
+    """
 
-    @classmethod
-    def of(cls, gigabytes: float) -> Shape:
-        message = sum(VALUE_BYTES) / 2 * (1 - 1 / TOMBSTONE_EVERY)
-        return cls(segments=max(4, round(gigabytes * _GB / message / SEGMENT_ROWS / PARTITIONS)))
+    partitions: int = 4
+    segment_rows: int = 42_000
+    value_bytes: tuple[int, int] = (1_000, 2_000)
+    versions: int = 4
+    old: float = 0.0
+    due: float = 0.0
+    segments: int = 4
+
+    def of_size(self, gigabytes: float) -> Shape:
+        message = sum(self.value_bytes) / 2 * (1 - 1 / TOMBSTONE_EVERY)
+        return replace(self, segments=max(4, round(gigabytes * _GB / message / self.segment_rows / self.partitions)))
 
     @property
     def rows(self) -> int:
         """The rows of each partition."""
-        return self.segments * SEGMENT_ROWS
+        return self.segments * self.segment_rows
+
+    @property
+    def settings(self) -> dict[str, Value]:
+        """The settings of the topic."""
+        expiry = round(_SPAN_S * (1 - self.old)) if self.old else 0
+        return {"message_expiry": expiry, "cleanup_policy": "compact,delete", "allow_msg_ttl": self.due > 0}
+
+    def keys(self, partition: int, segment: int) -> NDArray[np.int64]:
+        if self.versions == 1:  # an odd factor permutes all numbers: unique, and in no order
+            offsets = np.arange(segment * self.segment_rows, (segment + 1) * self.segment_rows, dtype=np.uint64)
+            return np.asarray((offsets * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(26), np.int64)
+        chance = np.random.default_rng((partition, segment))
+        return chance.integers(0, self.rows // self.versions, self.segment_rows) * self.partitions + partition
 
     def table(self, partition: int, segment: int, schema: pa.Schema) -> pa.Table:
-        base, chance = segment * SEGMENT_ROWS, np.random.default_rng((partition, segment))
-        offsets = np.arange(base, base + SEGMENT_ROWS)
+        rows, chance = self.segment_rows, np.random.default_rng((partition, segment, 1))
+        base = segment * rows
+        offsets = np.arange(base, base + rows)
         kinds = {field.name: field.type for field in schema}
-        keys = chance.integers(0, self.rows // VERSIONS, SEGMENT_ROWS) * PARTITIONS + partition
-        ends = np.concatenate([[0], np.cumsum(chance.integers(VALUE_BYTES[0], VALUE_BYTES[1] + 1, SEGMENT_ROWS))]).astype(np.int32)
-        values = pa.Array.from_buffers(pa.binary(), SEGMENT_ROWS, [None, pa.py_buffer(ends), pa.py_buffer(chance.bytes(int(ends[-1])))])
-        empty = chance.random(SEGMENT_ROWS) < 1 / TOMBSTONE_EVERY
+        ends = np.concatenate([[0], np.cumsum(chance.integers(self.value_bytes[0], self.value_bytes[1] + 1, rows))]).astype(np.int32)
+        values = pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), pa.py_buffer(chance.bytes(int(ends[-1])))])
+        empty, due = chance.random(rows) < 1 / TOMBSTONE_EVERY, chance.random(rows) < self.due
         appended = _START + (offsets * (_SPAN_S * _SECOND)) // self.rows
         columns = {
-            "partition": pa.array(np.full(SEGMENT_ROWS, partition), pa.int32()),
+            "partition": pa.array(np.full(rows, partition), pa.int32()),
             "offset": pa.array(offsets),
             "append_time": pa.array(appended).cast(kinds["append_time"]),
-            "event_time": pa.nulls(SEGMENT_ROWS, kinds["event_time"]),
-            "key": pa.array([key_of(key) for key in keys.tolist()], kinds["key"]),
+            "event_time": pa.nulls(rows, kinds["event_time"]),
+            "key": pa.array([key_of(key) for key in self.keys(partition, segment).tolist()], kinds["key"]),
             "value": pc.if_else(pa.array(empty), pa.scalar(None, kinds["value"]), values.cast(kinds["value"])),
-            "headers": pa.array([[]] * SEGMENT_ROWS, kinds["headers"]),
+            "headers": pa.array([[]] * rows, kinds["headers"]),
             "size_bytes": pa.array(np.where(empty, 0, np.diff(ends)) + len(key_of(0))).cast(kinds["size_bytes"]),
-            "segment": pa.array(np.full(SEGMENT_ROWS, base)),
-            "expires_at": pa.nulls(SEGMENT_ROWS, kinds["expires_at"]),
-            "never": pa.nulls(SEGMENT_ROWS, kinds["never"]),
-            "origin_offset": pa.nulls(SEGMENT_ROWS, kinds["origin_offset"]),
+            "segment": pa.array(np.full(rows, base)),
+            "expires_at": pa.array(appended + _SECOND, mask=~due).cast(kinds["expires_at"]),
+            "never": pa.nulls(rows, kinds["never"]),
+            "origin_offset": pa.nulls(rows, kinds["origin_offset"]),
         }
         return pa.table([columns[field.name] for field in schema], schema=schema)
+
+
+VERSIONS, KEYS, DUE = "versions", "keys", "due"
+KINDS = {
+    VERSIONS: Shape(old=0.25),
+    KEYS: Shape(partitions=1, segment_rows=187_500, value_bytes=(250, 430), versions=1),
+    DUE: Shape(due=0.01),
+}
 
 
 def key_of(number: int) -> bytes:
@@ -124,6 +161,7 @@ DRIVER, EXECUTOR, STORE = "driver", "executor", "store and catalog"
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kind", choices=KINDS, default=VERSIONS)
     parser.add_argument("--gb", nargs="+", type=float, default=[1, 5], help="sizes of the topic, in gigabytes of data files")
     parser.add_argument("--keep", action="store_true", help="leave the cluster running, with its topics")
     given = parser.parse_args()
@@ -134,7 +172,7 @@ def main() -> int:
     try:
         start(layout)
         s = wired()
-        found = {size: measured(layout, s, size) for size in given.gb}
+        found = {size: measured(layout, s, given.kind, size) for size in given.gb}
     finally:
         if not given.keep:
             stack.down(layout)
@@ -162,20 +200,19 @@ def objects(layout: Layout) -> Path:
     return layout.state / "objects"
 
 
-def measured(layout: Layout, s: Services, size: float) -> tuple[float, dict[str, Step]]:
+def measured(layout: Layout, s: Services, kind: str, size: float) -> tuple[float, dict[str, Step]]:
     """Gigabytes of the log's files, and what each deed took."""
-    shape, name = Shape.of(size), TopicName.parse(f"bench-{token_hex(4)}/large")
+    shape, name = KINDS[kind].of_size(size), TopicName.parse(f"bench-{token_hex(4)}/large")
     began = time.perf_counter()
     real = fill(s, name, shape) / _GB
-    print(f"{real:.2f} GB in {PARTITIONS * shape.segments} files, {PARTITIONS * shape.rows:,} messages, made in "
+    print(f"{real:.2f} GB in {shape.partitions * shape.segments} files, {shape.partitions * shape.rows:,} messages, made in "
           f"{time.perf_counter() - began:.0f} s; load average {os.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
     word, as_of = ["--by", "bench", "--output", "json"], ["--as-of", format_instant(AS_OF), "--why", "measured"]
-    held = np.random.default_rng((0, shape.segments - 1)).integers(0, shape.rows // VERSIONS, SEGMENT_ROWS)[0] * PARTITIONS
-    deeds = {
-        "compaction": (["compact", str(name), *as_of, *word], b""),
-        "expiry": (["run", str(name), *as_of, *word], b""),
-        "erasure": (["erase", "--topic", str(name), "--why", "measured", *word], key_of(int(held))),
-    }
+    compact = {"compaction": (["compact", str(name), *as_of, *word], b"")}
+    clean = (["run", str(name), *as_of, *word], b"")
+    held = key_of(int(shape.keys(0, shape.segments - 1)[0]))
+    erase = (["erase", "--topic", str(name), "--why", "measured", *word], held)
+    deeds = {KEYS: compact, DUE: {"TTL": clean}, VERSIONS: {**compact, "expiry": clean, "erasure": erase}}[kind]
     steps = {}
     for deed, (arguments, given) in deeds.items():
         steps[deed] = step = run(layout, arguments, given)
@@ -185,22 +222,16 @@ def measured(layout: Layout, s: Services, size: float) -> tuple[float, dict[str,
 
 def fill(s: Services, name: TopicName, shape: Shape) -> int:
     """Make the topic, its log in one commit; the bytes of its files."""
-    expiry = round(_SPAN_S * (1 - OLD))
-    s.topics.create(
-        name,
-        partitions=PARTITIONS,
-        settings={"message_expiry": expiry, "cleanup_policy": "compact,delete"},
-        ledger=s.ledger.next_identity(name),
-    )
+    s.topics.create(name, partitions=shape.partitions, settings=shape.settings, ledger=s.ledger.next_identity(name))
     jvm = engine_of_process()
     table, store, schema = engine_of_process().table(name), Store.of(Tables().load(name)), SCHEMA.as_arrow()
     java: Java = jvm.jvm
     iceberg, whole = java.org.apache.iceberg, 0
     metrics, update = iceberg.MetricsConfig.forTable(table), table.newAppend()
     columns = [field.name for field in schema if field.name != "value"]
-    for partition in range(PARTITIONS):
+    for partition in range(shape.partitions):
         for segment in range(shape.segments):
-            content, place = io.BytesIO(), f"partition={partition}/segment={segment * SEGMENT_ROWS}"
+            content, place = io.BytesIO(), f"partition={partition}/segment={segment * shape.segment_rows}"
             pq.write_table(shape.table(partition, segment, schema), content, compression="zstd", use_dictionary=columns)
             to = f"{table.location()}/data/{place}/{token_hex(8)}.parquet"
             store.write(to, content.getvalue())
@@ -208,8 +239,8 @@ def fill(s: Services, name: TopicName, shape: Shape) -> int:
             found = iceberg.parquet.ParquetUtil.fileMetrics(table.io().newInputFile(to), metrics)
             described = iceberg.DataFiles.builder(table.spec()).withPath(to).withFormat("parquet").withFileSizeInBytes(content.tell())
             update.appendFile(described.withPartitionPath(place).withMetrics(found).build())
-    last = ActiveSegment(base_offset=shape.rows - SEGMENT_ROWS, rows=SEGMENT_ROWS, size_bytes=64_000_000, newest_at=AS_OF)
-    each = range(PARTITIONS)
+    last = ActiveSegment(base_offset=shape.rows - shape.segment_rows, rows=shape.segment_rows, size_bytes=64_000_000, newest_at=AS_OF)
+    each = range(shape.partitions)
     state = LogSummary(end_offsets=dict.fromkeys(each, shape.rows), active=dict.fromkeys(each, last))
     for key, value in state.to_properties().items():
         update.set(key, value)
