@@ -37,8 +37,8 @@ PLANNED = frozenset({"plan", "change", "commit", "planned"})
 PARTS = frozenset(name for kind in (Plan, *get_args(Change)) for name in (*dir(kind), *(field.name for field in fields(kind))))
 """Fields, properties and methods of a plan and of its changes. A document's change, for example, has other fields."""
 KINDS = frozenset({
-    "archives", "changes_log", "erasure", "from_view", "is_beside", "is_irreversible", "of_documents", "on_log", "on_snapshots", "on_view",
-    "past_horizon", "rewrites_of", "snapshots", "sweep", "takes_back", "to_log", "to_view", "view",
+    "archives", "changes_log", "erasure", "is_beside", "is_irreversible", "log_commit", "log_return", "of_documents", "past_horizon",
+    "rewrites_of", "snapshots", "snapshots_commit", "sweep", "takes_back", "view", "view_commit", "view_removal", "view_return",
 })  # fmt: skip
 """The fields of these that say which commits a plan has and what kind it is. The others are identities, times, counts and lists."""
 TOLD_APART = {

@@ -113,7 +113,7 @@ def remove(name: TopicName) -> dict[str, object]:
     assert sum(count for _, count in published.removed) == plan.expected.removed_rows
     done("publish")
     end(lake.session)
-    cuts = [max(action.last_offset for action in plan.on_log.mark if action.partition == p) + 1 for p in range(PARTITIONS)]
+    cuts = [max(action.last_offset for action in plan.log_commit.mark if action.partition == p) + 1 for p in range(PARTITIONS)]
     return {"steps": took, "cuts": cuts}
 
 

@@ -132,7 +132,7 @@ def by_row(*, files: int = 1) -> Case:
     removals = tuple(
         RemoveRows(partition=1, base_offset=0, file=f"d{n}", offsets="0-7", rows=count, reason="ttl") for n, count in enumerate(rows)
     )
-    plan = replace(base.plan, changes=named(base.plan.on_log.drop[0], *removals), selection=Selection(files=("a", "b", "c")))
+    plan = replace(base.plan, changes=named(base.plan.log_commit.drop[0], *removals), selection=Selection(files=("a", "b", "c")))
     plan = replace(plan, expected=replace(plan.expected, removed=(("expiry", 30), ("ttl", 8)), removed_bytes=300))
     evidence = deepcopy(base.evidence)
     evidence["going"].pop()
@@ -146,7 +146,7 @@ MARKER: Row = {"emptied": True, "single": True, "caused": True, "formed": True}
 def purged() -> Case:
     """As `good`, but that a person has asked for all messages of a key: eight of two files."""
     base = by_row(files=2)
-    removals = tuple(replace(action, reason="purged") for action in base.plan.on_log.mark)
+    removals = tuple(replace(action, reason="purged") for action in base.plan.log_commit.mark)
     plan = replace(
         base.plan,
         operation="message_request",
@@ -277,7 +277,7 @@ def _emptied(case: Case) -> Case:
     """Change the case so that it removes all 100 messages, within the limits on shares."""
     wide = under(max_removed_fraction=1.0)(case)
     expected = replace(wide.plan.expected, removed=(("expiry", 100),), removed_bytes=1000)
-    first, *others = wide.plan.on_log.drop
+    first, *others = wide.plan.log_commit.drop
     evidence = deepcopy(wide.evidence)
     evidence["going"][0]["rows"] = 72
     evidence["figures"][0] |= {"rows_removed": 100, "rows_kept": 0, "bytes_removed": 1000, "fraction_rows": 1.0, "fraction_bytes": 1.0}

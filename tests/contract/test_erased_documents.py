@@ -158,7 +158,7 @@ def test_several_documents_go_by_one_request_each_under_its_own_substitute(topic
     plans = [topic.s.ledger.record(summary.plan_id).plan for summary in topic.s.ledger.plans(topic.name)]
     (purge,) = (plan for plan in plans if plan.operation == "snapshot_with_purge")
     hashes = (topic.s.key_secret(False).hash(name).hex() for name in names)
-    assert {action.document for action in purge.on_snapshots.documents} == {f"erased:{found[:12]}" for found in hashes}
+    assert {action.document for action in purge.snapshots_commit.documents} == {f"erased:{found[:12]}" for found in hashes}
     assert receipts.verify(topic.s, request.request_id) == []
     assert [len(list(topic.s.documents.changes(topic.name, document))) for document in ("third", topic.kept)] == [2, 0]
 
@@ -171,7 +171,7 @@ def test_what_was_recorded_of_it_is_kept_without_its_name(topic: Topic) -> None:
     for plan_id, record in was.items():
         now = ledger.record(plan_id)
         assert (now.plan.plan_id, now.outcome, now.state) == (plan_id, record.outcome, record.state)
-        told = {action.document: action.purged for action in now.plan.on_snapshots.documents}
+        told = {action.document: action.purged for action in now.plan.snapshots_commit.documents}
         assert told.pop(topic.kept) == 7
         ((word, purged),) = told.items()
         assert (word.startswith("erased:"), purged) == (True, 7)

@@ -56,10 +56,10 @@ def test_it_tells_what_goes_when_and_why_and_not_in_how_many_files() -> None:
     name = topic_of(world)
     append(world, name, 1, *(b"%d" % key for key in range(9)))
     plan = world.services.ledger.record(published(world, name, 2, RemoveMessages(positions=tuple((0, at) for at in (1, 2, 3, 7))))).plan
-    (rows,) = plan.on_log.mark
+    (rows,) = plan.log_commit.mark
 
     def with_rows(*marked: RemoveRows) -> Plan:
-        return replace(plan, changes=(replace(plan.on_log, mark=marked),))
+        return replace(plan, changes=(replace(plan.log_commit, mark=marked),))
 
     same = [
         with_rows(replace(rows, offsets="1-3,7", file="another")),
@@ -73,7 +73,7 @@ def test_it_tells_what_goes_when_and_why_and_not_in_how_many_files() -> None:
         replace(plan, as_of=Instant(plan.as_of + 1)),
         replace(plan, operation="message_cleaner"),
         replace(plan, policy=(*plan.policy[1:], (plan.policy[0][0], "another"))),
-        replace(plan, changes=(replace(plan.on_log, keep="/archive"),)),
+        replace(plan, changes=(replace(plan.log_commit, keep="/archive"),)),
         replace(plan, expected=replace(plan.expected, rows_in=10)),
     ]
     assert {content_digest(one) for one in same} == {content_digest(plan)}

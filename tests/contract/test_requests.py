@@ -61,7 +61,7 @@ def test_a_purge_takes_one_key_alone(make_world: MakeWorld, taken: tuple[int, ..
     plan = preview(world.services, name, as_of=Instant(9 * SECOND), work=request)
     purge = replace(
         plan,
-        changes=named(*(replace(action, reason="purged") for action in plan.on_log.mark)),
+        changes=named(*(replace(action, reason="purged") for action in plan.log_commit.mark)),
         expected=replace(plan.expected, removed=(("purged", len(taken)),)),
     )
     report = judged(world, purge)

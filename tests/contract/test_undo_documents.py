@@ -87,7 +87,7 @@ def test_the_next_run_leaves_it_alone_until_it_is_released(make: Make) -> None:
     # A new snapshot is made all the same, and takes the place of nothing that came back.
     topic.write("a", range(35, 45))
     topic.sync("a", 40)
-    (action,) = topic.s.ledger.record(topic.purged(6)).plan.on_snapshots.documents
+    (action,) = topic.s.ledger.record(topic.purged(6)).plan.snapshots_commit.documents
     assert (action.snapshot, action.purged, action.dropped, dict(action.bounds)["undone_plan"]) == (44, 0, (34,), 18)
     assert (topic.stored(), topic.snapshots(), topic.epoch()) == (list(range(18, 45)), [10, 24, 44], 3)
     release(topic.s, third, by="ada", text="they may go")

@@ -91,8 +91,8 @@ def test_partitions_judged_by_tasks_are_judged_as_here(spark: SparkSession, monk
         here = s.stores.view.evidence(plan, staged, policy)
         asked = in_tasks_of_a_cluster(monkeypatch)
         assert s.stores.view.evidence(plan, staged, policy) == here
-        assert asked == [f"{len(plan.on_view.compact)} partitions"]
-        assert len(plan.on_view.compact) > 1
+        assert asked == [f"{len(plan.view_commit.compact)} partitions"]
+        assert len(plan.view_commit.compact) > 1
         Path(local_path(Tables().load(topic.name).inspect.files()["file_path"][0].as_py())).write_bytes(b"PAR1 torn")
         with raises("EvidenceFailed", match="partition"):
             s.stores.view.evidence(plan, staged, policy)

@@ -145,7 +145,7 @@ def test_what_was_staged_beside_the_plan_is_found(lake: Lake) -> None:
 
     def found(**other: int) -> dict[str, int]:
         """Totals that differ from those of the plan as it is, with another action staged."""
-        action = replace(plan.on_snapshots.documents[0], **other)
+        action = replace(plan.snapshots_commit.documents[0], **other)
         assert isinstance(action, SnapshotDocument)
         deed = replace(plan, changes=named(action), as_of=Instant(AS_OF + len(cases)))
         cases.append(other)

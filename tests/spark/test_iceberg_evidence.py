@@ -222,7 +222,7 @@ def test_a_reason_that_does_not_hold_is_seen(lake: Lake) -> None:
     name = lake.topic(message_expiry=0, max_age_seconds=float(EXPIRY_S))
     lake.append(name, Rows(base=0, times=(1, YOUNG, 2)), Rows(base=3, times=(YOUNG,)))
     plan = lake.plan(name, AS_OF)
-    (action,) = plan.on_log.mark
+    (action,) = plan.log_commit.mark
     assert (action.offsets, action.reason) == ("0,2", "retention_age")
     wider = replace(plan.expected, removed=(("retention_age", 3),))
     more = replace(plan, changes=named(replace(action, offsets="0-2", rows=3)), expected=wider)

@@ -298,7 +298,7 @@ def test_an_active_segment_that_is_emptied_stays_as_old_as_it_is(lake: Lake) -> 
     name = lake.topic(message_expiry=0, max_age_seconds=float(EXPIRY_S))
     lake.append(name, Rows(base=0, times=(OLD - 1,)))
     plan = lake.plan(name, AS_OF)
-    assert (plan.selection.files, [action.reason for action in plan.on_log.mark]) == ((), ["retention_age"])
+    assert (plan.selection.files, [action.reason for action in plan.log_commit.mark]) == ((), ["retention_age"])
     lake.publish(plan)
     lake.append(name, Rows(base=1, times=(1,), segment=0))
     (segment,) = lake.log(name).segments

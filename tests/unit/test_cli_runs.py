@@ -106,7 +106,7 @@ def test_a_plan_that_takes_single_messages_can_be_read(lake: Lake, capsys: pytes
     topic = lake.topic("shop/carts", max_age_seconds=7200.0)
     lake.append(topic, 3, 3, 1)
     made = preview(lake.services, topic, as_of=NOW)
-    assert made.on_log.mark
+    assert made.log_commit.mark
     if changes == "view":
         of_view = RemoveRows(partition=0, offsets="1-2", rows=2, reason="purged")
         made = replace(made, changes=named(of_view), operation="message_request")

@@ -102,7 +102,7 @@ def dies_between_its_commits(topic: Topic, as_of: Instant) -> None:
     s = topic.world.services
     topic.world.set_now(as_of)
     record = steps.plan(s, topic.name, as_of=as_of)
-    if record.outcome is not None or not record.plan.from_view.mark:
+    if record.outcome is not None or not record.plan.view_removal.mark:
         return
     plan_id = record.plan.plan_id
     if record.report is None:  # else the run before has died there as well, and this one goes on with its plan

@@ -193,8 +193,8 @@ def dying(key: bytes, value: bytes) -> NewMessage:
 def test_past_the_lag_what_goes_takes_its_key_from_the_view(behind: Topic) -> None:  # CMP-9
     behind.world.set_now(AS_OF)
     plan = steps.plan(behind.world.services, behind.name, as_of=AS_OF).plan
-    assert [(action.partition, action.offsets, action.reason) for action in plan.from_view.mark] == [(0, "0", "superseded")]
-    assert [action.offsets for action in plan.on_log.mark] == ["2"]
+    assert [(action.partition, action.offsets, action.reason) for action in plan.view_removal.mark] == [(0, "0", "superseded")]
+    assert [action.offsets for action in plan.log_commit.mark] == ["2"]
     (bound,) = [bound for bound in plan.bounds if bound.name == "compaction"]
     assert bound.offset == 5
     assert "1 message from offset 4 wait for it" in bound.reason

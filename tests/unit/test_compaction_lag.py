@@ -129,7 +129,7 @@ def test_a_cleaner_that_relies_on_a_view_is_refused_where_another_has_come(topic
     topic.append([message(81, b"c", ("Nats-TTL", b"1s"))])
     s, as_of = topic.world.services, Instant(91 * SECOND + 1)
     plan = judged(topic, as_of)
-    assert plan.past_horizon and not plan.from_view.mark
+    assert plan.past_horizon and not plan.view_removal.mark
     compacted_beside(topic, as_of)
     with pytest.raises(PlanConflict, match="compacted since it was planned"):
         steps.publish(s, plan.plan_id)

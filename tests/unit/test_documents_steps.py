@@ -338,6 +338,6 @@ def test_every_bound_stands_in_the_plan() -> None:
     topic = drafts(changes_keep_last=4, changes_max_age=5)
     topic.write("a", range(1, 21), at=0)
     topic.sync("a", "ann", 12)
-    (action,) = topic.s.ledger.record(topic.planned(6_000_000)).plan.on_snapshots.documents
+    (action,) = topic.s.ledger.record(topic.planned(6_000_000)).plan.snapshots_commit.documents
     assert action.bounds == (("synced", 12), ("snapshot", 21), ("changes_max_age", 21), ("changes_keep_last", 17))
     assert (action.purge_from, action.purge_before, action.reason, action.after, action.epoch) == (1, 12, "purged_synced", 0, 1)

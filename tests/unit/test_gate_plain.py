@@ -157,7 +157,7 @@ def test_a_purge_is_held_to_one_key(change: Callable[[Case], Case], fails: set[s
 
 def test_a_removal_that_is_no_purge_purges_nothing() -> None:
     case = purged()
-    removals = tuple(replace(action, reason="removed") for action in case.plan.on_log.mark)
+    removals = tuple(replace(action, reason="removed") for action in case.plan.log_commit.mark)
     plan = replace(case.plan, changes=named(*removals), expected=replace(case.plan.expected, removed=(("removed", 8),)))
     asked = replace(case, plan=plan, staged=replace(case.staged, plan_id=plan.plan_id), evidence=case.evidence | {"purged": []})
     assert judge(asked).judgement == "passed"

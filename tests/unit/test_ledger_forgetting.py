@@ -110,7 +110,7 @@ def test_what_was_recorded_is_read_under_its_id_with_the_word_in_the_names_place
     full.forget_documents(TOPIC, SUBSTITUTE)
     record = full.record(plan().plan_id)
     assert record.plan.plan_id == plan().plan_id
-    assert [action.document for action in record.plan.on_snapshots.documents] == [WORD, "kept"]
+    assert [action.document for action in record.plan.snapshots_commit.documents] == [WORD, "kept"]
     assert record.plan.warnings == (f"document {WORD}: silent for longer: ann", "document kept: silent: bob")
     assert f"(document {WORD} and 2 more)" in record.plan.asks[0]
     assert record.staged is not None
@@ -134,7 +134,7 @@ def test_again_it_changes_nothing(full: Ledger) -> None:
 
 
 def test_a_plan_without_the_name_keeps_its_text(ledger: Ledger) -> None:
-    other = replace(plan(), changes=named(*plan().on_snapshots.documents[1:]), held=(), warnings=(), asks=())
+    other = replace(plan(), changes=named(*plan().snapshots_commit.documents[1:]), held=(), warnings=(), asks=())
     ledger.add_plan(other)
     ledger.forget_documents(TOPIC, SUBSTITUTE)
     with ledger._database.reading() as connection:

@@ -184,7 +184,7 @@ def test_late_messages_stay_by_row_and_do_not_hold_the_log() -> None:  # CLK-4
     store = stored(Log(batches=(batch,), seals=((),), consumers=(), partitions=1, segment_bytes=4), by)
     plan = planned(store, by)
     assert covered(store, plan) == {(0, 0), (0, 2), (0, 3)}
-    by_row = plan.on_log.mark
+    by_row = plan.log_commit.mark
     assert [(action.rows, action.reason) for action in by_row] == [(1, "expiry")]
     assert any("after as_of" in warning for warning in plan.warnings)
     store.foreign_delete(NAME, sorted(covered(store, plan)))
@@ -249,7 +249,7 @@ def test_plan_id_is_a_function_of_the_plan() -> None:
 def test_no_two_plans_that_do_other_things_have_one_id() -> None:  # DEL-1
     """All that a plan names is in its id: else a person's word on one plan, or the gate's, would stand for another."""
     plan = plan_of(actions=(drop(0, 1), drop(2, 5)))
-    first, second = plan.on_log.drop
+    first, second = plan.log_commit.drop
     others = [
         replace(plan, changes=()),
         replace(plan, changes=named(first)),
@@ -299,7 +299,7 @@ def test_files_of_a_segment_go_whole_together_or_not_at_all() -> None:  # EXP-4
 
     answer = RowAnswer(due=(due("newest", 1), due("older", 0)), whole={"newest": 1, "older": 1})
     plan = message_cleaner.plan(Facts(log=store.log(NAME), accepted=by.values), by, as_of=AS_OF, ask=lambda _: answer)
-    assert [action.file for action in plan.on_log.mark] == ["newest"]
+    assert [action.file for action in plan.log_commit.mark] == ["newest"]
     assert plan.selection.files == ()
 
 
@@ -323,4 +323,4 @@ def test_a_segment_that_has_lost_its_last_message_holds_nothing(rows: int, going
     log = store.log(NAME, latest_allowed_time=AS_OF)
     of_tables = replace(log, segments=(replace(log.segments[0], rows=rows), *log.segments[1:]))
     plan = message_cleaner.plan(Facts(log=of_tables, consumers=(), accepted=by.values), by, as_of=AS_OF, ask=nothing_asked)
-    assert [run.first_base for run in plan.on_log.drop] == going
+    assert [run.first_base for run in plan.log_commit.drop] == going

@@ -58,7 +58,7 @@ class DropKeyless(MessageOperation):
         return replace(requests.plan(facts_of(s, log), policy, request, found, as_of=as_of), operation=WORK)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
-        own = rule("few", "As many files lose messages as it says.", "files", row_count_equals("rows", len(plan.on_log.mark)))
+        own = rule("few", "As many files lose messages as it says.", "files", row_count_equals("rows", len(plan.log_commit.mark)))
         return (*message_request_suite(plan, staged, policy), own)
 
     def question(self, plan: Plan, going: int) -> str:

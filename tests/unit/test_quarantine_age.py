@@ -58,7 +58,7 @@ def test_a_file_goes_when_its_newest_row_has_reached_the_age(newest: int | None,
 
 def test_a_plan_names_exactly_what_goes_and_tells_when_the_next_does() -> None:
     made = plan(file("a", 50 * SECOND), file("b", 95 * SECOND), file("c", 60 * SECOND, rows=5), file("d", 93 * SECOND))
-    assert made.on_quarantine.files == (
+    assert made.quarantine_commit.files == (
         QuarantinedFile(file="a", rows=3, size_bytes=7, oldest_at=Instant(50 * SECOND), newest_at=Instant(50 * SECOND)),
         QuarantinedFile(file="c", rows=5, size_bytes=7, oldest_at=Instant(60 * SECOND), newest_at=Instant(60 * SECOND)),
     )
@@ -257,11 +257,11 @@ def undo(*, present: int = 0) -> Plan:
 def test_the_plan_of_an_undo_names_what_comes_back_and_tells_what_does_not() -> None:
     made = undo()
     assert (made.restored_rows, made.things, made.expected.removed_rows) == (3, "rows", 0)
-    assert (made.requirements.snapshot_id, made.requirements.heeded, made.to_quarantine.source_id) == (9, ("h1",), 7)
+    assert (made.requirements.snapshot_id, made.requirements.heeded, made.quarantine_return.source_id) == (9, ("h1",), 7)
     assert made.warnings == ("3 rows of the plan cannot come back: no file has them",)
     assert undo(present=3).warnings == ("3 rows of the plan are back already",)
     assert from_json(Plan, made.to_json()) == made
-    assert ranges_in((), made.to_quarantine.files) == ((QUARANTINE, 50 * SECOND, 50 * SECOND),)
+    assert ranges_in((), made.quarantine_return.files) == ((QUARANTINE, 50 * SECOND, 50 * SECOND),)
 
 
 def test_what_the_gate_holds_an_undo_to() -> None:

@@ -41,7 +41,7 @@ def one(message: Message, reason: str) -> RemoveRows:
 
 
 def without(version: Version, plan: Plan) -> Version:
-    gone = {(partition, offset) for partition, run in plan.on_log.removed_runs() for offset in run}
+    gone = {(partition, offset) for partition, run in plan.log_commit.removed_runs() for offset in run}
     return replace(version, messages={place: message for place, message in version.messages.items() if place not in gone})
 
 
@@ -59,9 +59,9 @@ def test_it_finds_what_the_reference_finds(log: Retained, data: st.DataObject) -
         works.append(RemoveMessages(positions=tuple((m.partition, m.offset) for m in messages[::2])))
     work = data.draw(st.sampled_from(works), label="work")
     plan = preview(s, NAME, as_of=AS_OF, work=work)
-    planned = {(partition, offset) for partition, run in plan.on_log.removed_runs() for offset in run}
+    planned = {(partition, offset) for partition, run in plan.log_commit.removed_runs() for offset in run}
     # A wrong plan: it leaves some of its messages, takes others, or gives another reason.
-    rows = [row for row in plan.on_log.mark if data.draw(st.booleans(), label="leave it as planned") or data.draw(st.booleans())]
+    rows = [row for row in plan.log_commit.mark if data.draw(st.booleans(), label="leave it as planned") or data.draw(st.booleans())]
     others = [message for message in messages if (message.partition, message.offset) not in planned]
     if others:
         wrong = data.draw(st.lists(st.sampled_from(others), max_size=2, unique_by=lambda m: (m.partition, m.offset)), label="wrong")

@@ -354,7 +354,7 @@ def test_a_request_is_not_answered_with_the_plan_of_another_that_waits() -> None
     first, second = (steps.run(s, NAME, as_of=AS_OF, work=RemoveMessages(positions=((0, at),))) for at in (0, 1))
     assert (first.name, second.name) == ("needs_approval", "needs_approval")
     plans = [s.ledger.record(outcome.plan_id or "") for outcome in (first, second)]
-    assert [[action.offsets for action in record.plan.on_log.mark] for record in plans] == [["0"], ["1"]]
+    assert [[action.offsets for action in record.plan.log_commit.mark] for record in plans] == [["0"], ["1"]]
     assert [record.outcome and record.outcome.name for record in plans] == ["lapsed", None]
 
 

@@ -81,7 +81,7 @@ def test_undo_of_a_deletion_is_the_log_as_it_was(
     assert dict(s.reader.end_offsets(NAME)) == ends
     (known,) = s.ledger.undone(NAME)
     assert sum(last - first + 1 for _, first, last in known.ranges) == outcome.restored
-    assert known.ranges == ranges_in(s.ledger.record(outcome.plan_id or "").plan.to_log.back)
+    assert known.ranges == ranges_in(s.ledger.record(outcome.plan_id or "").plan.log_return.back)
     again = steps.run(s, NAME, as_of=now, approver=approved)
     taken = {(p, offset) for p, first, last in known.ranges for offset in range(first, last + 1)}
     assert taken <= {(m.partition, m.offset) for m in s.reader.messages(NAME)}, (again.name, "what came back stays")

@@ -124,7 +124,7 @@ def test_what_would_leave_a_hole_is_refused(now: DocumentState, then: tuple[int,
     purge = topic.s.ledger.record(outcome.plan_id or "").plan
     was = None if then is None else DocumentState(document="a", seq=then[1], first=then[0], snapshots=(), epoch=0, younger=then[0])
     before = snapshot_with_purge.DocumentsBefore(changes_id=0, snapshots_id=None, states={} if was is None else {"a": was})
-    taken = snapshot_with_purge.RemovedDocumentRows(actions=purge.on_snapshots.documents, before=before, later=())
+    taken = snapshot_with_purge.RemovedDocumentRows(actions=purge.snapshots_commit.documents, before=before, later=())
     tables: DocumentTables = topic.s.documents.tables(NAME)
     policy = documents.describe(topic.s, NAME, "a")[0].policy
     with raises("UndoSourceGone", match=f"plan {purge.plan_id[:12]} cannot be undone"):

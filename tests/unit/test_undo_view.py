@@ -110,6 +110,6 @@ def test_a_newer_message_that_does_not_come_back_hides_what_the_view_had_all_the
     ledger = history.world.services.ledger
     taken = ledger.record(history.plans[3]).plan
     later = [record.plan for record in ledger.published_after(NAME, taken.plan_id, "compaction")]
-    assert taken.from_view.mark and later
+    assert taken.view_removal.mark and later
     with raises("LaterPlan", match=later[0].plan_id[:12]):
         undo.check_later(taken, Returning(source_id=1), later, policy_of(history.world.services, NAME))

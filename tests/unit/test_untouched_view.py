@@ -38,7 +38,7 @@ def judged(made: Topic, work: Work = "message_cleaner") -> str:
     s = made.world.services
     made.world.set_now(AS_OF)
     plan = steps.plan(s, made.name, as_of=AS_OF, work=work).plan
-    assert (plan.is_empty, plan.from_view.is_empty) == (False, True)
+    assert (plan.is_empty, plan.view_removal.is_empty) == (False, True)
     steps.stage(s, plan.plan_id)
     if steps.gate(s, plan.plan_id).judgement == "needs_approval":
         steps.approve(s, plan.plan_id, granted=True, by="tester", text="as expected")
@@ -121,7 +121,7 @@ def test_a_plan_that_has_come_to_its_first_commit_has_changed_the_view_itself() 
     steps.stage(s, plan.plan_id)
     steps.gate(s, plan.plan_id)
     staged = s.ledger.record(plan.plan_id).staged
-    assert plan.from_view.mark and staged is not None
+    assert plan.view_removal.mark and staged is not None
     s.stores.view_removal.publish(let_pass(plan, staged), by(s.ledger.next_identity(made.name)))
     steps.publish(s, plan.plan_id)
     assert steps.verify(s, plan.plan_id).name == "published"

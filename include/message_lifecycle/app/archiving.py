@@ -172,8 +172,8 @@ def _removed_messages(s: Services, plan: Plan) -> Iterator[Message]:
 
 
 def _archive(plan: Plan) -> ParquetArchive:
-    assert plan.on_log.keep is not None, "asked only where there is one"
-    return _archive_at(plan.on_log.keep)
+    assert plan.log_commit.keep is not None, "asked only where there is one"
+    return _archive_at(plan.log_commit.keep)
 
 
 def _archive_at(to: str) -> ParquetArchive:

@@ -55,7 +55,7 @@ def commit(s: Services, verdict: Verdict) -> Published:
             if store.find_published(plan) is None:
                 operation.check_before_commit(s, verdict, store)
             done.append(store.publish(verdict, operation.commit_context(s, plan, verdict.staged)))
-        if plan.to_view.back:
+        if plan.view_return.back:
             update_latest_view(s, plan.topic)  # it still names the compacted view of before
     s.ledger.record_committed(plan.plan_id)
     note(s, plan.topic)
@@ -187,7 +187,7 @@ def is_past_stopping(s: Services, plan: Plan) -> bool:
 def has_begun(s: Services, plan: Plan) -> bool:
     """Return True if any commit of the plan exists, or any of its files is removed."""
     # If the view's history no longer shows whether a compaction was committed, `ChangeStore.has_begun` returns True, so that undos refuse.
-    first = plan.continues_after_crash and not plan.on_view.compact and any(store.has_begun(plan) for store in stores_of(s, plan)[:1])
+    first = plan.continues_after_crash and not plan.view_commit.compact and any(store.has_begun(plan) for store in stores_of(s, plan)[:1])
     return first or find_published(s, plan) is not None
 
 

@@ -280,10 +280,10 @@ def count_messages_under_hold(s: Services, plan: Plan, staged: Staged, holds: Se
         view = s.view_of(plan.topic)
         return SparedOffsets(() if view is None else spared_in_view(s, log, view, holds))
 
-    touched = sum(of_log.find_spared(run.partition, run.first_base, run.last_offset) is not None for run in plan.on_log.drop)
+    touched = sum(of_log.find_spared(run.partition, run.first_base, run.last_offset) is not None for run in plan.log_commit.drop)
     touched += sum(_count_spared(of_log, rows) for rows in (*plan.marked, *staged.superseded))
     touched += sum(_count_spared(of_log, rows) for rows in plan.erased_of("log"))
-    touched += sum(_count_spared(of_view(), rows) for rows in (*plan.from_view.mark, *plan.erased_of("view")))
+    touched += sum(_count_spared(of_view(), rows) for rows in (*plan.view_removal.mark, *plan.erased_of("view")))
     return touched + count_tables_under_hold(plan, holds)
 
 

@@ -379,7 +379,7 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
 def changes_nothing(plan: Plan, staged: Staged | None) -> bool:
     """Return True if the plan is empty, or a sweep has found no missing marker."""
     markers = None if staged is None else staged.markers
-    return plan.is_empty or (bool(plan.on_log.sweep) and markers is not None and not markers.count)
+    return plan.is_empty or (bool(plan.log_commit.sweep) and markers is not None and not markers.count)
 
 
 def verify(s: Services, plan_id: str) -> Outcome:

@@ -59,7 +59,7 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         figures: One row.
     """
     actions = staged.documents_of(plan)
-    unfolded = set() if actions else {action.document for action in plan.on_snapshots.documents}
+    unfolded = set() if actions else {action.document for action in plan.snapshots_commit.documents}
     purged = sum(rows for _, rows in staged.removed(plan))
     return (
         same_settings(plan, policy),
@@ -157,12 +157,12 @@ def _returned_rows_checks(what: str, rows: int) -> Suite:
 def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     """Return the checks of an undo of messages. A person must always approve."""
     removed = sum(rows for _, rows in staged.removed(plan))
-    markers, same = sum(action.rows for action in plan.to_log.mark), all_values_equal("restored", "same", True)
+    markers, same = sum(action.rows for action in plan.log_return.mark), all_values_equal("restored", "same", True)
     return (
         same_settings(plan, policy),
         *row_count_rules(
             "restored",
-            len(plan.to_log.back),
+            len(plan.log_return.back),
             "Messages come back out of exactly the planned files.",
             "files that give back",
             rule(
@@ -180,7 +180,7 @@ def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         rule("twice", "No message exists more than once.", "duplicate messages", row_count_equals("twice", 0)),
         *row_count_rules(
             "rows",
-            len({action.file for action in plan.to_log.mark}),
+            len({action.file for action in plan.log_return.mark}),
             "Markers are removed from exactly the planned files.",
             "files that lose markers",
             rule("rows_rows", "Exactly the planned markers are removed.", "markers removed", column_sum_equals("rows", "rows", markers)),
@@ -224,9 +224,9 @@ _VIEW = (
 
 
 def _view(plan: Plan) -> Suite:
-    if not plan.to_view.back:
+    if not plan.view_return.back:
         return ()
-    partitions = len(plan.to_view.back)
+    partitions = len(plan.view_return.back)
     return (
         rule(
             "view_returns",

@@ -157,7 +157,7 @@ def _files_going(files: int) -> DeclaredCheck:
 
 
 def _rows_going(plan: Plan) -> DeclaredCheck:
-    rows = sum(action.rows for action in plan.on_log.drop)
+    rows = sum(action.rows for action in plan.log_commit.drop)
     return rule(
         "going_rows",
         "Exactly the messages of the planned segments are removed.",
@@ -188,9 +188,9 @@ def _removed_segment_checks(plan: Plan, policy: Policy) -> Suite:
                 row_count_equals("going", 0),
             ),
         )
-    by_row = {action.file for action in plan.on_log.mark}
+    by_row = {action.file for action in plan.log_commit.mark}
     counted = _files_going(len(plan.selection.files) - len(by_row & set(plan.selection.files)))
-    if not plan.on_log.drop:
+    if not plan.log_commit.drop:
         return (counted,)
     # Dead iff as_of >= newest + expiry, and a deadline at the end of time is never due (CLK-2, CLK-3).
     newest_allowed = min(plan.as_of, INT64_MAX - 1) - policy.message_expiry_us
@@ -215,7 +215,7 @@ def _removed_segment_checks(plan: Plan, policy: Policy) -> Suite:
 
 def _sample_checks(plan: Plan) -> Suite:
     # A segment whose messages have all left one by one keeps files without messages.
-    if not any(run.rows for run in plan.on_log.drop):
+    if not any(run.rows for run in plan.log_commit.drop):
         says = "No whole segment is removed, so there is nothing to sample. Every single message is checked."
         return (rule("sample", says, "messages sampled", row_count_equals("sample", 0)),)
     return (
@@ -350,7 +350,7 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     rows_in = plan.expected.rows_in if view is None else view.view_rows + view.tail_rows
     kept = plan.expected.rows_in if view is None else view.rows
     removed = 0 if view is None else sum(rows for _, rows in view.removed)
-    lowered = [action.partition for action in plan.on_view.compact if action.through < action.after]
+    lowered = [action.partition for action in plan.view_commit.compact if action.through < action.after]
     return (
         same_settings(plan, policy),
         rule("horizons", "No horizon moves back.", "partitions with a lower horizon", Same(found=",".join(map(str, lowered)), wanted="")),
@@ -358,11 +358,11 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "partitions",
             "Every partition of the plan was checked.",
             "partitions",
-            row_count_equals("partitions", len(plan.on_view.compact)),
+            row_count_equals("partitions", len(plan.view_commit.compact)),
         ),
         *(
             rule(column, says, what, column_sum_equals("partitions", column, 0))
-            for column, says, what in (_WRONG if plan.on_view.compact else ())
+            for column, says, what in (_WRONG if plan.view_commit.compact else ())
         ),
         figures_row_rule(),
         rule(

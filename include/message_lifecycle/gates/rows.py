@@ -29,7 +29,7 @@ def rows_suite(plan: Plan, staged: Staged, *reasons: RemovalReason) -> Suite:
         staged: The change as the store has staged it.
         reasons: The reasons of the operation. No other reason counts, whatever the plan says.
     """
-    removals = plan.on_log.mark + staged.superseded
+    removals = plan.log_commit.mark + staged.superseded
     files, foreign = len({action.file for action in removals}), set(plan.reasons).difference(reasons)
     return row_count_rules(
         "rows",
@@ -65,7 +65,7 @@ def purged_suite(plan: Plan) -> Suite:
 
     Frame `purged`: one row about the keys of all purged messages.
     """
-    if not any(action.reason == "purged" for action in plan.on_log.mark):
+    if not any(action.reason == "purged" for action in plan.log_commit.mark):
         return (rule("purged", "No key is purged.", "purges", row_count_equals("purged", 0)),)
     return (
         rule("purged", "The keys of all purged messages were read.", "purges", row_count_equals("purged", 1)),
@@ -84,20 +84,20 @@ def view_removals_suite(plan: Plan) -> Suite:
 
     Frame `view_removals`: one row per partition that loses messages.
     """
-    if not plan.from_view.mark:
+    if not plan.view_removal.mark:
         return ()
     return (
         rule(
             "view",
             "The view loses messages of the planned partitions.",
             "partitions",
-            row_count_equals("view_removals", len(plan.from_view.mark)),
+            row_count_equals("view_removals", len(plan.view_removal.mark)),
         ),
         rule(
             "view_rows",
             "Exactly as many messages are removed from the view as the plan names.",
             "messages removed from the view",
-            column_sum_equals("view_removals", "rows", sum(action.rows for action in plan.from_view.mark)),
+            column_sum_equals("view_removals", "rows", sum(action.rows for action in plan.view_removal.mark)),
         ),
         no_errors_rule("view_removals", "unnamed", "The plan names each removed message.", "messages not named", id="view_named"),
         no_errors_rule("view_removals", "added", "Nothing comes into the view.", "messages that came", id="view_added"),
@@ -180,13 +180,13 @@ def archive_suite(plan: Plan, policy: Policy) -> Suite:
     """
     if policy.archive_to is None or not plan.expected.removed_rows:
         return ()
-    kept = plan.on_log.keep == policy.archive_to
+    kept = plan.log_commit.keep == policy.archive_to
     return (
         rule(
             "archive",
             "The archive has the plan's file.",
             "files of the archive",
-            row_count_equals("archive", 1) if kept else Same(found=str(plan.on_log.keep), wanted=policy.archive_to),
+            row_count_equals("archive", 1) if kept else Same(found=str(plan.log_commit.keep), wanted=policy.archive_to),
         ),
         rule(
             "archive_rows",

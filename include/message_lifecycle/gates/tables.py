@@ -271,7 +271,7 @@ def quarantine_undo_suite(plan: Plan, policy: Policy) -> Suite:
         same_settings(plan, policy),
         *row_count_rules(
             "back",
-            len(plan.to_quarantine.files),
+            len(plan.quarantine_return.files),
             "As many files come back as planned.",
             "files that come back",
             rule(

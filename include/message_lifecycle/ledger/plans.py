@@ -526,7 +526,7 @@ def ranges_of(plan: Plan) -> Iterator[CoveredOffsets]:
 
     A span may come twice, if two files hold a message for different branches.
     """
-    for run in plan.on_log.drop:
+    for run in plan.log_commit.drop:
         yield CoveredOffsets(run.partition, run.first_base, run.last_offset)
     # Erased rows of documents have no offset in the log.
     erased = () if dict(plan.policy).get("fold") is not None else plan.erased_of("log")

@@ -60,9 +60,9 @@ class Staged:
 
         For a compaction, return the messages that it leaves out of the view.
         """
-        if plan.on_view.compact:
+        if plan.view_commit.compact:
             return () if self.view is None else self.view.removed
-        if plan.on_snapshots.documents:
+        if plan.snapshots_commit.documents:
             return self._purged(plan)
         older = sum(action.rows for action in self.superseded)
         return (*plan.expected.removed, *((("superseded", older),) if older else ()))
@@ -70,7 +70,7 @@ class Staged:
     def documents_of(self, plan: Plan) -> list[SnapshotDocument]:
         """Return the plan's documents except those whose fold failed (SNP-10)."""
         blocked = dict(() if self.documents is None else self.documents.blocked)
-        return [action for action in plan.on_snapshots.documents if action.document not in blocked]
+        return [action for action in plan.snapshots_commit.documents if action.document not in blocked]
 
     def _purged(self, plan: Plan) -> tuple[tuple[str, int], ...]:
         found: Counter[str] = Counter()

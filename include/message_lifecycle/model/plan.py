@@ -250,49 +250,49 @@ class Plan:
     # The commit on each table. An empty commit stands for a table that the plan leaves alone.
 
     @cached_property
-    def on_log(self) -> CommitLog:
+    def log_commit(self) -> CommitLog:
         return self._commit(CommitLog)
 
     @cached_property
-    def to_log(self) -> ReturnToLog:
+    def log_return(self) -> ReturnToLog:
         return self._commit(ReturnToLog)
 
     @cached_property
-    def on_view(self) -> CompactView:
+    def view_commit(self) -> CompactView:
         return self._commit(CompactView)
 
     @cached_property
-    def from_view(self) -> RemoveFromView:
+    def view_removal(self) -> RemoveFromView:
         return self._commit(RemoveFromView)
 
     @cached_property
-    def to_view(self) -> ReturnToView:
+    def view_return(self) -> ReturnToView:
         return self._commit(ReturnToView)
 
     @cached_property
-    def on_snapshots(self) -> CommitSnapshots:
+    def snapshots_commit(self) -> CommitSnapshots:
         return self._commit(CommitSnapshots)
 
     @cached_property
-    def to_snapshots(self) -> ReturnSnapshots:
+    def snapshots_return(self) -> ReturnSnapshots:
         return self._commit(ReturnSnapshots)
 
     @cached_property
-    def to_changes(self) -> ReturnChanges:
+    def changes_return(self) -> ReturnChanges:
         return self._commit(ReturnChanges)
 
     @cached_property
-    def on_quarantine(self) -> CommitQuarantine:
+    def quarantine_commit(self) -> CommitQuarantine:
         return self._commit(CommitQuarantine)
 
     @cached_property
-    def to_quarantine(self) -> ReturnToQuarantine:
+    def quarantine_return(self) -> ReturnToQuarantine:
         return self._commit(ReturnToQuarantine)
 
     @property
     def marked(self) -> tuple[RemoveRows, ...]:
         """Single messages that leave the log: by a removal, or markers by an undo."""
-        return (*self.on_log.mark, *self.to_log.mark)
+        return (*self.log_commit.mark, *self.log_return.mark)
 
     @property
     def changes_log(self) -> bool:
@@ -302,7 +302,7 @@ class Plan:
     @property
     def archives(self) -> bool:
         """True if an archive keeps the messages first (RET-7). Messages that a person asked to remove are never archived."""
-        return self.on_log.keep is not None
+        return self.log_commit.keep is not None
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:
@@ -347,7 +347,7 @@ class Plan:
     @property
     def is_beside(self) -> bool:
         """True if the plan takes long and runs next to the log, while the topic's other operations continue (CMP-10)."""
-        return bool(self.on_view.compact)
+        return bool(self.view_commit.compact)
 
     @property
     def continues_after_crash(self) -> bool:
@@ -355,7 +355,7 @@ class Plan:
 
         False for a plan that makes snapshots of documents. New snapshots remove nothing, and a new plan builds on them.
         """
-        return not self.on_snapshots.documents
+        return not self.snapshots_commit.documents
 
     @property
     def is_irreversible(self) -> bool:
@@ -369,7 +369,7 @@ class Plan:
 
     def removal_at(self, partition: int, offset: int) -> DropSegments | RemoveRows | EraseRows | None:
         """Return the part of the plan that removes the message at this offset of the log."""
-        for run in self.on_log.drop:
+        for run in self.log_commit.drop:
             if run.partition == partition and run.first_base <= offset <= run.last_offset:
                 return run
         marked: tuple[RemoveRows | EraseRows, ...] = (*self.marked, *self.erased_of("log"))
@@ -389,34 +389,34 @@ class Plan:
 
         The topic's settings decide even if the topic leaves or returns whole.
         """
-        if self.on_quarantine.files or self.to_quarantine.files:
+        if self.quarantine_commit.files or self.quarantine_return.files:
             return "rows"
         return "changes" if self.of_documents or settings_have_documents(dict(self.policy)) else "messages"
 
     @property
     def documents_back(self) -> tuple[RestoreDocument, ...]:
         """Documents that return, of changes and of snapshots. A document that gets both back is listed twice."""
-        return (*self.to_changes.documents, *self.to_snapshots.documents)
+        return (*self.changes_return.documents, *self.snapshots_return.documents)
 
     @cached_property
     def restored_rows(self) -> int:
         """The number of messages that return to the log or with their topic, changes of documents, or rows of the quarantine."""
-        rows = sum(part.rows for part in self.to_log.back) + sum(file.rows for file in self.to_quarantine.files)
-        rows += sum(part.changes for part in self.to_changes.documents)
+        rows = sum(part.rows for part in self.log_return.back) + sum(file.rows for file in self.quarantine_return.files)
+        rows += sum(part.changes for part in self.changes_return.documents)
         return rows + sum(table.rows for table in self.restored_tables if not table.table)
 
     @property
     def restored_snapshots(self) -> int:
-        return sum(len(part.snapshots) for part in self.to_snapshots.documents)
+        return sum(len(part.snapshots) for part in self.snapshots_return.documents)
 
     @property
     def restored_view_rows(self) -> int:
-        return sum(part.rows for part in self.to_view.back)
+        return sum(part.rows for part in self.view_return.back)
 
     @cached_property
     def expiring_by_row(self) -> frozenset[Place]:
         """Segments that expire except for messages that stay (EXP-5, CLK-4)."""
-        return frozenset((rows.partition, rows.base_offset) for rows in self.on_log.mark if rows.reason == "expiry")
+        return frozenset((rows.partition, rows.base_offset) for rows in self.log_commit.mark if rows.reason == "expiry")
 
     def skips(self, partition: int, base_offset: int) -> bool:
         """Return True if a legal hold or an undone plan keeps the segment. Expired segments behind it may still leave (EXP-5)."""
@@ -446,7 +446,7 @@ class Plan:
     def _dropped(self) -> dict[int, tuple[list[int], list[int]]]:
         """First and last bases of the dropped runs of segments, in order, per partition. Runs do not overlap."""
         found: dict[int, tuple[list[int], list[int]]] = {}
-        for run in sorted(self.on_log.drop, key=lambda run: (run.partition, run.first_base)):
+        for run in sorted(self.log_commit.drop, key=lambda run: (run.partition, run.first_base)):
             firsts, lasts = found.setdefault(run.partition, ([], []))
             firsts.append(run.first_base)
             lasts.append(run.last_base)

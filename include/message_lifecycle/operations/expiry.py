@@ -219,8 +219,8 @@ def removes_past_horizon(made: Plan, view: ViewState) -> bool:
 
     It may also return True for a whole segment whose remaining messages are all compacted.
     """
-    return any(run.last_offset > view.horizon(run.partition) for run in made.on_log.drop) or any(
-        _first_past(action, view) is not None for action in made.on_log.mark
+    return any(run.last_offset > view.horizon(run.partition) for run in made.log_commit.drop) or any(
+        _first_past(action, view) is not None for action in made.log_commit.mark
     )
 
 
@@ -228,7 +228,7 @@ def find_waiting_messages(made: Plan, view: ViewState, outlived: OlderRows) -> W
     """Return the messages that the plan names but must leave."""
     rows: dict[int, set[int]] = {}
     single: dict[int, set[int]] = {}
-    for action in made.on_log.mark:
+    for action in made.log_commit.mark:
         if _first_past(action, view) is None:
             continue
         past = {offset for offset in offsets_of(action.offsets) if offset > view.horizon(action.partition)}

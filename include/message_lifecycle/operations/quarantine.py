@@ -126,7 +126,7 @@ def _replayed_by(file: QuarantineFile, replayed: Collection[RefusedBatch]) -> Re
 
 def files_before_their_age(plan: Plan, policy: Policy) -> tuple[QuarantinedFile, ...]:
     """Return the files of the plan that leave before their age because their rows were replayed."""
-    files = plan.on_quarantine.files
+    files = plan.quarantine_commit.files
     return tuple(file for file in files if not is_dead(deadline(file.newest_at, seconds(_age(policy))), plan.as_of))
 
 

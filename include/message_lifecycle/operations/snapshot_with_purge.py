@@ -441,7 +441,7 @@ def _are_missing(undone: Plan, action: SnapshotDocument, state: DocumentState, l
     if state.first == action.purge_before:
         return True
     for other in later:
-        if any(one.document == action.document and one.purged for one in other.on_snapshots.documents):
+        if any(one.document == action.document and one.purged for one in other.snapshots_commit.documents):
             raise later_plan(undone.plan_id, other.plan_id, f"purged document {action.document} further: take that one back first")
     first = "no change is" if state.first is None else f"change {state.first} is the first that is"
     raise undo_source_gone(

@@ -65,24 +65,24 @@ def check_later(plan: Plan, found: Returning, later: Iterable[Plan], policy: Pol
     then = dict(plan.policy)
     same_ages = all(then.get(name) == policy.values.get(name) for name in _OF_AGES)
     in_no_view = all(not REASONS[reason].in_view and (same_ages or not is_age(reason)) for reason, _ in plan.expected.removed)
-    if in_no_view and not plan.from_view.mark:
+    if in_no_view and not plan.view_removal.mark:
         return
     marked = [(action.partition, run.start, run.stop - 1) for action in found.markers for run in parse_ranges_text(action.offsets)]
-    places = (*ranges_in(found.rows), *marked, *(_removed_ranges(plan) if plan.from_view.mark else ()))
+    places = (*ranges_in(found.rows), *marked, *(_removed_ranges(plan) if plan.view_removal.mark else ()))
     for other in later:
-        for part in other.on_view.compact:
+        for part in other.view_commit.compact:
             if any(_overlaps(place, part.partition, part.after, part.through) for place in places):
                 raise later_plan(plan.plan_id, other.plan_id, "compacted the place of what it removed, so that the view is without it")
 
 
 def _removed_ranges(plan: Plan) -> Iterator[Range]:
     """Where it took messages from the log, those included that do not come back."""
-    return ((partition, run.start, run.stop - 1) for partition, run in plan.on_log.removed_runs())
+    return ((partition, run.start, run.stop - 1) for partition, run in plan.log_commit.removed_runs())
 
 
 def offsets_passed_over(plan: Plan, partition: int) -> Range | None:
     """Between which offsets the plan took up messages, or took them away; None: nowhere in the partition."""
-    spans = [(part.after + 1, part.through) for part in plan.on_view.compact if part.partition == partition]
+    spans = [(part.after + 1, part.through) for part in plan.view_commit.compact if part.partition == partition]
     spans += [(first, last) for of, first, last in _removed_ranges(plan) if of == partition]
     return (partition, min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
 
@@ -100,7 +100,7 @@ def is_passed_over(plan: Plan, message: Message, undone: Plan, newest: Mapping[t
     if message.offset == back:
         in_log_alone = "removed" in plan.reasons and undone.removal_at(message.partition, back) is None
         return in_log_alone and plan.removal_at(message.partition, back) is not None
-    return bool(plan.on_view.compact) or plan.removal_at(message.partition, message.offset) is not None
+    return bool(plan.view_commit.compact) or plan.removal_at(message.partition, message.offset) is not None
 
 
 def _overlaps(place: Range, partition: int, after: int, through: int) -> bool:

@@ -117,7 +117,7 @@ class Compaction(Operation):
             return [*wrong, "the compacted view is not there"]
         wrong += [
             f"partition {action.partition}: the horizon is {view.horizon(action.partition)}, the plan says {action.through}"
-            for action in plan.on_view.compact
+            for action in plan.view_commit.compact
             if view.horizon(action.partition) < action.through
         ]
         if staged.view is not None and view.snapshot_id == published.snapshot_id and view.rows != staged.view.rows:

@@ -61,7 +61,7 @@ class DocumentOperation(Operation):
 
     def count_rows_under_hold(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         held = held_documents(holds)
-        return sum(action.document in held or snapshot_with_purge.EVERY_DOCUMENT in held for action in plan.on_snapshots.documents)
+        return sum(action.document in held or snapshot_with_purge.EVERY_DOCUMENT in held for action in plan.snapshots_commit.documents)
 
 
 class SnapshotWithPurge(DocumentOperation):
@@ -75,7 +75,7 @@ class SnapshotWithPurge(DocumentOperation):
     def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if not policy.has_documents:
             return ()
-        return [Owed(kind="documents", amount=len(made().on_snapshots.documents), unit="documents", held=made().held)]
+        return [Owed(kind="documents", amount=len(made().snapshots_commit.documents), unit="documents", held=made().held)]
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
         """Leave out topics of messages, except for topics that a person named."""
@@ -95,8 +95,8 @@ class SnapshotWithPurge(DocumentOperation):
             return Due(topic=name, due=False, reason="nothing has changed since nothing was due")
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if not made.is_empty:
-            snapshots = sum(action.snapshot is not None for action in made.on_snapshots.documents)
-            reason = f"{snapshots} snapshots are due and {made.expected.removed_rows} changes can go, in {len(made.on_snapshots.documents)} documents"
+            snapshots = sum(action.snapshot is not None for action in made.snapshots_commit.documents)
+            reason = f"{snapshots} snapshots are due and {made.expected.removed_rows} changes can go, in {len(made.snapshots_commit.documents)} documents"
             return asked.due_unless_blocked(made, reason)
         next_due_at = asked.as_of if _goes_by_age(s, name, policy) else made.next_due_at
         s.ledger.set_due_state(name, DueState(marker=marker, policy_hash=policy.hash, next_due_at=next_due_at, holders=()))
@@ -106,9 +106,9 @@ class SnapshotWithPurge(DocumentOperation):
         return snapshot_with_purge.plan(document_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)
 
     def summary(self, plan: Plan) -> str:
-        made = sum(action.snapshot is not None for action in plan.on_snapshots.documents)
+        made = sum(action.snapshot is not None for action in plan.snapshots_commit.documents)
         removed, rows_in = plan.expected.removed_rows, plan.expected.rows_in
-        return f"{made} snapshots, {removed} of {rows_in} changes in {len(plan.on_snapshots.documents)} documents go"
+        return f"{made} snapshots, {removed} of {rows_in} changes in {len(plan.snapshots_commit.documents)} documents go"
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """Return the store's frames, and the number of documents that the ledger forbids to purge (see `unsynced`)."""
@@ -124,7 +124,7 @@ class SnapshotWithPurge(DocumentOperation):
         return f"remove {going:,} of {plan.expected.rows_in:,} changes of documents?"
 
     def where(self, plan: Plan) -> str:
-        purged = sum(action.purged > 0 for action in plan.on_snapshots.documents)
+        purged = sum(action.purged > 0 for action in plan.snapshots_commit.documents)
         return f"of {amount(purged, 'documents')}, each covered by a checked snapshot"
 
     def lines(self, plan: Plan, going: questions.Removed, failed: Sequence[Check]) -> list[str]:
@@ -214,11 +214,11 @@ class UndoOfDocuments(Undo, DocumentOperation):
         named = {back.document for back in plan.documents_back}
         states = {state.document: state for state in s.documents.states(plan.topic, s.documents.tables(plan.topic), only=named)}
         wrong += [f"document {document} is not there" for document in sorted(named - states.keys())]
-        for back in plan.to_changes.documents:
+        for back in plan.changes_return.documents:
             state = states.get(back.document)
             if state is not None and (state.first is None or state.first > back.changes_from):
                 wrong.append(f"document {back.document}: changes from {back.changes_from} should be back, the first is {state.first}")
-        for back in plan.to_snapshots.documents:
+        for back in plan.snapshots_return.documents:
             state = states.get(back.document)
             if state is not None and not set(back.snapshots) <= set(state.snapshots):
                 wrong.append(f"document {back.document}: snapshots are not there that should be back")
@@ -230,7 +230,7 @@ class UndoOfDocuments(Undo, DocumentOperation):
 
 def documents_to_purge(plan: Plan, staged: Staged | None) -> list[SnapshotDocument]:
     """As `Staged.documents_of`; of a plan that was not staged, all."""
-    return list(plan.on_snapshots.documents) if staged is None else staged.documents_of(plan)
+    return list(plan.snapshots_commit.documents) if staged is None else staged.documents_of(plan)
 
 
 def unsynced(s: Services, plan: Plan, staged: Staged) -> list[str]:

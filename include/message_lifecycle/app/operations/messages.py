@@ -66,7 +66,7 @@ class MessageOperation(Operation):
 
         Messages may leave the log only after that.
         """
-        return plan.changes_log and bool(plan.from_view.mark)
+        return plan.changes_log and bool(plan.view_removal.mark)
 
     def check_before_commit(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         plan = verdict.plan
@@ -338,7 +338,7 @@ def _overdue_without_holder(plan: Plan, after: Plan) -> list[str]:
     """
     ends = dict(plan.requirements.end_offsets)
     ranks_anew = dict(after.requirements.end_offsets) != ends or any(held.holder in get_args(SparedBy) for held in plan.held)
-    going: tuple[DropSegments | RemoveRows, ...] = (*after.on_log.drop, *after.on_log.mark)
+    going: tuple[DropSegments | RemoveRows, ...] = (*after.log_commit.drop, *after.log_commit.mark)
     left = [
         action
         for action in going
@@ -493,7 +493,7 @@ class MarkerGeneration(MessageOperation):
     def find_owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if policy.has_documents or policy.marker_ttl_us is None:
             return ()
-        return [Owed(kind="markers", amount=len(made().on_log.sweep), unit="snapshots of another writer", by_setting=False)]
+        return [Owed(kind="markers", amount=len(made().log_commit.sweep), unit="snapshots of another writer", by_setting=False)]
 
     def due(self, s: Services, name: TopicName, asked: DueContext) -> Due:
         if policy_of(s, name).marker_ttl_us is None:
@@ -504,7 +504,7 @@ class MarkerGeneration(MessageOperation):
             return Due(
                 topic=name,
                 due=True,
-                reason=f"another writer removed messages in {amount(len(made.on_log.sweep), 'snapshots')} since the last sweep",
+                reason=f"another writer removed messages in {amount(len(made.log_commit.sweep), 'snapshots')} since the last sweep",
             )
         if not policy_of(s, name).cleaner_enabled:  # the markers stay owed, so do not record the sweep
             return Due(topic=name, due=False, reason="no markers while [message_cleaner] enabled = false", waits=True)

@@ -71,7 +71,7 @@ class UndoOfMessages(Undo, MessageOperation):
         return _plan(s, name, policy, cast(UndoPlan, work), as_of=as_of)
 
     def where(self, plan: Plan) -> str:
-        return super().where(plan) + (f", and {plan.restored_view_rows:,} to the compacted view" if plan.to_view.back else "")
+        return super().where(plan) + (f", and {plan.restored_view_rows:,} to the compacted view" if plan.view_return.back else "")
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return undo_suite(plan, staged, policy)
@@ -102,7 +102,7 @@ class UndoOfMessages(Undo, MessageOperation):
         return wrong
 
     def detail_text(self, plan: Plan) -> str:
-        return f"brought back {amount(plan.restored_view_rows, 'messages')} to the compacted view" if plan.to_view.back else ""
+        return f"brought back {amount(plan.restored_view_rows, 'messages')} to the compacted view" if plan.view_return.back else ""
 
 
 def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of: Instant) -> Plan:
@@ -168,7 +168,7 @@ def markers_of(s: Services, record: PlanRecord, undone_by: str | None = None) ->
     found = list(s.reader.marker_offsets(record.plan.topic, record.plan.plan_id))
     if _rows_in(found) == outcome.markers:
         return found
-    taken = () if undone_by is None else s.ledger.record(undone_by).plan.to_log.mark
+    taken = () if undone_by is None else s.ledger.record(undone_by).plan.log_return.mark
     found = [(action.partition, run.start, run.stop - 1) for action in taken for run in parse_ranges_text(action.offsets)]
     if _rows_in(found) == outcome.markers:
         return found
@@ -233,14 +233,14 @@ def later_plans(s: Services, plan: Plan, *operations: plans.Operation) -> list[P
     return [
         other.plan
         for other in found
-        if not other.plan.on_view.compact
+        if not other.plan.view_commit.compact
         or (other.outcome is not None and other.outcome.name == "published")
         or (other.report is not None and s.stores.view.has_begun(other.plan))
     ]
 
 
 def _find_returning_in_view(s: Services, view: ViewState | None, plan: Plan) -> ReturningView:
-    if not plan.from_view.mark:
+    if not plan.view_removal.mark:
         return ReturningView()
     if view is None or plan.view is None or view.table_uuid != plan.view.table_uuid:
         raise undo_source_gone(plan.plan_id, "the compacted view that it took messages from is not there any more")
@@ -284,7 +284,7 @@ def record_restored_messages(s: Services, plan: Plan) -> None:
         return
     before = s.ledger.undone_by(_undone_plan_id(plan))
     instead_of = None if before == plan.plan_id else before
-    ranges = ranges_in((*plan.to_log.back, *plan.to_view.back), plan.to_quarantine.files)
+    ranges = ranges_in((*plan.log_return.back, *plan.view_return.back), plan.quarantine_return.files)
     s.ledger.set_undone(plan.topic, _undone_plan_id(plan), plan.plan_id, ranges, instead_of=instead_of)
 
 
@@ -295,13 +295,13 @@ def _undone_plan_id(plan: Plan) -> str:
 
 
 def _view_differences(s: Services, plan: Plan) -> list[str]:
-    if not plan.to_view.back:
+    if not plan.view_return.back:
         return []
     view, done = s.view_of(plan.topic), s.stores.view_return.find_published(plan)
     if view is None or done is None:
         return ["nothing came back to the compacted view"]
     # Read the view's state as published, because a compaction may have changed the view since.
-    offsets = {action.partition: list(offsets_of(action.offsets)) for action in plan.to_view.back}
+    offsets = {action.partition: list(offsets_of(action.offsets)) for action in plan.view_return.back}
     back = s.stores.view.places_of(plan.topic, replace(view, snapshot_id=done.snapshot_id), offsets=offsets, keys=())
     if len(back) == plan.restored_view_rows:
         return []

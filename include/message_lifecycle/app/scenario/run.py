@@ -255,7 +255,7 @@ class ScenarioRun:
         counts: dict[str, int] = {}
         for reason in removed.values():
             counts[reason] = counts.get(reason, 0) + 1
-        if record is not None and record.plan.on_view.compact:
+        if record is not None and record.plan.view_commit.compact:
             counts = dict(outcome.removed)
         return {
             "outcome": outcome.name, "detail": outcome.detail, "removed": removed, "removed_counts": counts,

@@ -181,7 +181,7 @@ def stored_changes(s: Services, name: TopicName) -> Stored:
 
 def removed_changes(before: Stored, after: Stored, record: PlanRecord | None) -> dict[str, str]:
     """server_seq -> reason; of several documents `document:server_seq`."""
-    actions = {} if record is None else {action.document: action for action in record.plan.on_snapshots.documents}
+    actions = {} if record is None else {action.document: action for action in record.plan.snapshots_commit.documents}
     otherwise = "not planned" if record is None or record.plan.erasure is None else "erased"
     found = {}
     for document, seqs in before.items():

@@ -315,7 +315,7 @@ def plan_view(
     """
     removed: Sequence[tuple[str, int]] | None = plan.expected.removed
     documents = _documents(plan, staged) if plan.of_documents and plan.takes_back is None else None
-    if plan.on_view.compact:
+    if plan.view_commit.compact:
         removed = None if staged is None or staged.view is None else staged.view.removed
     elif documents is not None and staged is not None:
         removed = staged.removed(plan)
@@ -453,7 +453,7 @@ def approval_text(s: Services, record: PlanRecord) -> str:
 
 def _ages(s: Services, plan: Plan, **given: int) -> Ages | None:
     """Return what leaves and what stays by age. None: the plan removes nothing of the log, or the log cannot be read."""
-    if not (plan.on_log.drop or plan.marked or plan.deleted_tables):
+    if not (plan.log_commit.drop or plan.marked or plan.deleted_tables):
         return None
     marked = Counter[tuple[int, int]]()
     for rows in plan.marked:
@@ -471,8 +471,8 @@ def _ages(s: Services, plan: Plan, **given: int) -> Ages | None:
 
 def _days(s: Services, plan: Plan) -> str:
     """Return the first and last day of the removed rows, by segments or files. Empty for undos and documents, which have no such days."""
-    times: list[tuple[Instant | None, Instant | None]] = [(file.oldest_at, file.newest_at) for file in plan.on_quarantine.files]
-    if plan.on_log.drop or plan.marked or plan.deleted_tables:
+    times: list[tuple[Instant | None, Instant | None]] = [(file.oldest_at, file.newest_at) for file in plan.quarantine_commit.files]
+    if plan.log_commit.drop or plan.marked or plan.deleted_tables:
         going = {(rows.partition, rows.base_offset) for rows in plan.marked}
         try:
             segments = s.reader.log(plan.topic).segments
@@ -505,7 +505,7 @@ def _describe_undo(s: Services, plan: Plan) -> str:
 
 
 def _documents(plan: Plan, staged: Staged | None) -> PlannedDocuments:
-    planned, found = plan.on_snapshots.documents, None if staged is None else staged.documents
+    planned, found = plan.snapshots_commit.documents, None if staged is None else staged.documents
     blocked = () if found is None else tuple(BlockedDocument(document=document, reason=reason) for document, reason in found.blocked)
     return PlannedDocuments(
         documents=len(planned),

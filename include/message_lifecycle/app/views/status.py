@@ -362,7 +362,7 @@ def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obl
         staged = s.ledger.record(last[1].plan_id).staged
         blocked = () if staged is None or staged.documents is None else staged.documents.blocked
         problems += [f"Document {document} is blocked, and keeps every change: {reason}" for document, reason in blocked]
-    due = would.on_snapshots.documents
+    due = would.snapshots_commit.documents
     return replace(
         _common_parts(s, name, policy, would, obliged, asked, last, problems, lake.now),
         documents=DocumentsDue(due=len(due), snapshots_due=sum(action.snapshot is not None for action in due)),
@@ -418,8 +418,8 @@ def _held_by_a_person(would: Plan, since: Instant | None, holder: str | None) ->
     return [
         Held(partition=partition, first_base=base, last_offset=last, rows=rows, overdue_since=since, holder="open_approval", detail=holder)
         for partition, base, last, rows in (
-            *((run.partition, run.first_base, run.last_offset, run.rows) for run in would.on_log.drop),
-            *((one.partition, one.base_offset, one.last_offset, one.rows) for one in would.on_log.mark),
+            *((run.partition, run.first_base, run.last_offset, run.rows) for run in would.log_commit.drop),
+            *((one.partition, one.base_offset, one.last_offset, one.rows) for one in would.log_commit.mark),
         )
     ]
 

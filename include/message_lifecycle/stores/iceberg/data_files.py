@@ -98,8 +98,8 @@ def _reach(jvm: Java, plan: Plan) -> Java:
     """Return an expression of where the plan's files can be, per partition, to skip manifests and entries without any."""
     expressions = jvm.org.apache.iceberg.expressions.Expressions
     spans: dict[int, tuple[int, int]] = {}
-    dropped = ((run.partition, run.first_base, run.last_base) for run in plan.on_log.drop)
-    for partition, base, last_base in (*dropped, *((rows.partition, rows.base_offset, rows.base_offset) for rows in plan.on_log.mark)):
+    dropped = ((run.partition, run.first_base, run.last_base) for run in plan.log_commit.drop)
+    for partition, base, last_base in (*dropped, *((rows.partition, rows.base_offset, rows.base_offset) for rows in plan.log_commit.mark)):
         first, last = spans.get(partition, (base, last_base))
         spans[partition] = min(first, base), max(last, last_base)
     reach = expressions.alwaysFalse()

@@ -71,7 +71,7 @@ def evidence(
     was, now = both_snapshots(table, plan, staged)
     prefix = location_prefix(table.location())
     planned = {absolute(prefix, name) for name in plan.selection.files}
-    removals = plan.on_log.mark + staged.superseded
+    removals = plan.log_commit.mark + staged.superseded
     by_row = {absolute(prefix, action.file) for action in removals}
     active = _active_segments(table, was, plan)
     latest_allowed_time = policy.latest_allowed_time(plan.as_of)
@@ -195,7 +195,7 @@ def _standing(rows: RowEvidence, segments: pa.Table, overdue: Mapping[Place, tup
 
 def _active_segments(table: Table, snapshot: Snapshot, plan: Plan) -> dict[int, int]:
     """Return the base offset of each partition's active segment in the plan's snapshot, after the plan's own seals."""
-    sealed = {seal.partition: seal.next_offset for seal in plan.on_log.seal}
+    sealed = {seal.partition: seal.next_offset for seal in plan.log_commit.seal}
     active = newest_state(table, snapshot).active
     return {partition: sealed.get(partition, segment.base_offset) for partition, segment in active.items()}
 
@@ -228,7 +228,7 @@ def marker_evidence(log: Table, plan: Plan, staged: Staged, policy: Policy) -> M
     if staged.markers is None or policy.marker_ttl_us is None:
         return MarkerEvidence(frames={"markers": MARKERS.empty_table(), "unmarked": UNMARKED.empty_table(), "marked": MARKED.empty_table()})
     before_id, ends = plan.requirements.snapshot_id, dict(plan.requirements.end_offsets)
-    removals = plan.on_log.mark + staged.superseded
+    removals = plan.log_commit.mark + staged.superseded
     places = places_of(removals)
 
     def loses(file: FileMetrics) -> bool:
@@ -240,7 +240,7 @@ def marker_evidence(log: Table, plan: Plan, staged: Staged, policy: Policy) -> M
         rows.relate("after", staged.snapshot_id)
         rows.relate("staged", staged.snapshot_id, lambda file: may_have_new_rows(file, ends))
         rows.register("listed", removal_list(removals))
-        if plan.on_log.sweep:
+        if plan.log_commit.sweep:
             find_owed(rows, log, plan)
         else:
             rows.run(EMPTIED.format(causes=causes()))

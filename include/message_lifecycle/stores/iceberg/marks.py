@@ -90,13 +90,13 @@ def _start_over(engine: Engine, plan: Plan, staged: Staged) -> Staged:
 def _emptied(log: Table, plan: Plan, staged: Staged) -> tuple[list[Row], Mapping[int, int | None]]:
     """Return the rows of `MARKED`, and the newest time of each partition that has a time later than the plan's `as_of`."""
     # Without a removal that can cause a marker, do not build the list, which may have most of a log (DEL-9).
-    caused = bool(plan.on_log.drop) or any(marker_of(rows.reason) is not None for rows in plan.on_log.mark)
+    caused = bool(plan.log_commit.drop) or any(marker_of(rows.reason) is not None for rows in plan.log_commit.mark)
     before_id = plan.requirements.snapshot_id
     with snapshot_rows(log, plan.plan_id) as rows:
-        if plan.on_log.sweep:
+        if plan.log_commit.sweep:
             find_owed(rows, log, plan)
         else:
-            removals = plan.on_log.mark if caused else ()
+            removals = plan.log_commit.mark if caused else ()
             places = places_of(removals)
             rows.relate(
                 "before", before_id, lambda file: (file.partition, file.segment) in places or plan.drops(file.partition, file.segment)
@@ -127,7 +127,7 @@ def _marker(row: Row, as_of: Instant, newest: int | None, ttl_us: int) -> Marker
 def find_owed(rows: SnapshotRows, log: Table, plan: Plan) -> None:
     """Make the table `emptied` of the keys that another writer has left without a message or a marker."""
     rows.run(LEFT_EMPTIES)
-    for removal_id in plan.on_log.sweep:
+    for removal_id in plan.log_commit.sweep:
         removal = log.snapshot_by_id(removal_id)
         parent_id = None if removal is None else removal.parent_snapshot_id
         rows.relate("was", parent_id, rows.differing(parent_id, removal_id))
@@ -189,9 +189,9 @@ def append_to(table: Java, branch: str, files: Iterable[Java]) -> None:
 
 def seal_state(state: LogSummary, plan: Plan) -> LogSummary:
     """The log's state after the plan's seals, and after what it purges because the compacted view covers it."""
-    for seal in plan.on_log.seal:
+    for seal in plan.log_commit.seal:
         state = state.sealed_at(seal.partition, seal.base_offset, seal.next_offset)
-    for run in plan.on_log.drop:
+    for run in plan.log_commit.drop:
         if run.reason == "compacted":
             state = state.purged({run.partition: run.last_offset})
     return state
@@ -201,7 +201,7 @@ def dropped_places(plan: Plan) -> str:
     """Return a condition on `t`: the row is in a segment that the plan drops whole."""
     return (
         " OR ".join(
-            f"(t.partition = {run.partition} AND t.segment BETWEEN {run.first_base} AND {run.last_base})" for run in plan.on_log.drop
+            f"(t.partition = {run.partition} AND t.segment BETWEEN {run.first_base} AND {run.last_base})" for run in plan.log_commit.drop
         )
         or "false"
     )

@@ -265,7 +265,7 @@ class IcebergQuarantineReturns(_QuarantineTable):
         from message_lifecycle.stores.iceberg.data_files import copied_from, digest_of
         from message_lifecycle.stores.iceberg.evidence_files import schema
 
-        compared, named, back = self._compared(plan, staged), dict(enumerate(plan.to_quarantine.files)), []
+        compared, named, back = self._compared(plan, staged), dict(enumerate(plan.quarantine_return.files)), []
         for table, name, path in compared.read(compared.new):
             at = copied_from(name)
             action = None if at is None else named.pop(at, None)  # each of them once
@@ -353,7 +353,7 @@ def find_returning_files(
     plan: Plan, *, source_id: int, rewritten: bool, source: Iterable[QuarantineFile], now: Iterable[QuarantineFile]
 ) -> QuarantineReturning:
     """Return the files that the plan dropped and that are missing `now`. `rewritten`: an erasure has made `source` since the plan."""
-    dropped = plan.on_quarantine.files
+    dropped = plan.quarantine_commit.files
     names, there = {action.file for action in dropped}, {file.name: _known_by(file) for file in now}
     copies_there = set(there.values())
     files, present = [], 0
@@ -373,7 +373,7 @@ def returned(plan: Plan, before: Iterable[QuarantineFile], after: Iterable[Quara
     """Count the rows of an undo that its commit has brought. Times and row count identify a file."""
     old = {file.name for file in before}
     new = Counter(_known_by(file) for file in after if file.name not in old)
-    named = Counter((action.oldest_at, action.newest_at, action.rows) for action in plan.to_quarantine.files)
+    named = Counter((action.oldest_at, action.newest_at, action.rows) for action in plan.quarantine_return.files)
     return sum(min(many, new[oldest, newest, rows]) * rows for (oldest, newest, rows), many in named.items())
 
 
@@ -382,9 +382,9 @@ def bringing_back(engine: Engine, io: FileIO, table: Java, plan: Plan) -> Java:
     from message_lifecycle.stores.iceberg.data_files import copies, originals
 
     prefix, undone = location_prefix(str(table.location())), plan.parent_id
-    wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.to_quarantine.files)}
+    wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.quarantine_return.files)}
     update = table.newAppend()
-    found = originals(engine, io, table, plan.to_quarantine.source_id, wanted, undone=undone)
+    found = originals(engine, io, table, plan.quarantine_return.source_id, wanted, undone=undone)
     for _, (_, file) in copies(engine, io, table, found, undone=undone):
         update.appendFile(file)
     return update

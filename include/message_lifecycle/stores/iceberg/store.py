@@ -202,7 +202,7 @@ def stage(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Mapping[
 def removed_by_row(plan: Plan) -> list[RemoveRows]:
     """Return the removals by offset in files that stay."""
     whole = set(plan.selection.files)
-    return [action for action in plan.on_log.mark if action.file not in whole]
+    return [action for action in plan.log_commit.mark if action.file not in whole]
 
 
 def _files(engine: Engine, plan: Plan, plan_id: str, table: Java) -> Java:

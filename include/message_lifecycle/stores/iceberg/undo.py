@@ -54,16 +54,16 @@ def stage_undo(engine: Engine, io: FileIO, plan: Plan, plan_id: str, server: Map
     base_id = plan.requirements.snapshot_id
     assert base_id is not None, "an undo was planned on a snapshot"
     prefix, undone = location_prefix(str(table.location())), plan.parent_id
-    wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.to_log.back) if not action.standing}
+    wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.log_return.back) if not action.standing}
 
     def work() -> Callable[[str], object]:
-        lost = originals(engine, io, table, plan.to_log.source_id, wanted, undone=undone)
+        lost = originals(engine, io, table, plan.log_return.source_id, wanted, undone=undone)
         update = table.newRowDelta().validateFromSnapshot(base_id)
         back = dict(copies(engine, io, table, lost, undone=undone))
         for _, file in back.values():
             update.addRows(file)
         # A file that comes back whole needs no vector: only the gate reads its copy.
-        in_part = {at: path for at, (path, file) in back.items() if int(file.recordCount()) != plan.to_log.back[at].rows}
+        in_part = {at: path for at, (path, file) in back.items() if int(file.recordCount()) != plan.log_return.back[at].rows}
         for vector in _vectors(engine, io, table, plan, in_part, update):
             update.addDeletes(vector)
         return lambda branch: commit_to(table, branch, update.set(STAGED_PLAN_ID, plan_id), what=f"staging plan {plan_id}")
@@ -83,8 +83,8 @@ def _vectors(engine: Engine, io: FileIO, table: Java, plan: Plan, copies: Mappin
     returning rows, and adds the plan's own markers. The `update` removes the earlier vectors. `copies`: the files that return in part.
     """
     prefix = location_prefix(str(table.location()))
-    unmarked = {absolute(prefix, action.file): action for action in plan.to_log.back if action.standing}
-    marked = {absolute(prefix, action.file): action for action in plan.to_log.mark}
+    unmarked = {absolute(prefix, action.file): action for action in plan.log_return.back if action.standing}
+    marked = {absolute(prefix, action.file): action for action in plan.log_return.mark}
     head = table.snapshot(plan.requirements.snapshot_id)
     standing: dict[str, RestoreRows | RemoveRows] = {**unmarked, **marked}
     before = {str(vector.referencedDataFile()): vector for vector in vectors_of(engine, table, head, standing)} if standing else {}
@@ -106,7 +106,7 @@ def _vectors(engine: Engine, io: FileIO, table: Java, plan: Plan, copies: Mappin
             gone |= is_named(offsets, marked[path].offsets)
         new.append((path, np.flatnonzero(gone)))
     for at, path in copies.items():
-        action = plan.to_log.back[at]
+        action = plan.log_return.back[at]
         places[path] = action.partition, action.base_offset
         new.append((path, np.flatnonzero(~is_named(read_rows(io, path, _NONE, ()).offsets, action.offsets))))
     for _, vector in write_vector_files(engine, table, io, ((path, gone) for path, gone in new if len(gone)), places):
@@ -131,7 +131,7 @@ def undo_evidence(table: Table, plan: Plan, staged: Staged) -> Mapping[str, pa.T
     changes = _Changes(table, was, now)
     restored: list[dict[str, object]] = []
     come = dead = 0
-    for at, action in enumerate(plan.to_log.back):
+    for at, action in enumerate(plan.log_return.back):
         path = absolute(prefix, action.file) if action.standing else copies.get(at)
         new = np.empty(0, np.int64) if path is None else changes.come(path, copied=not action.standing)
         named = is_named(new, action.offsets)
@@ -139,19 +139,19 @@ def undo_evidence(table: Table, plan: Plan, staged: Staged) -> Mapping[str, pa.T
         come += len(new)
         restored.append({"rows": int(named.sum()), "missing": action.rows - int(named.sum()), "unnamed": int((~named).sum()), "same": same})
     rows: list[dict[str, int]] = []
-    marks = {absolute(prefix, action.file): action for action in plan.to_log.mark}
+    marks = {absolute(prefix, action.file): action for action in plan.log_return.mark}
     for path, mark in marks.items():
         gone = changes.gone(path)
         dead += len(gone)
         rows.append({"rows": len(gone), "unnamed": int((~is_named(gone, mark.offsets)).sum())})
     # A copy that is not the plan's is a file that was not there.
-    ours = {path for at, path in copies.items() if at < len(plan.to_log.back) and not plan.to_log.back[at].standing}
+    ours = {path for at, path in copies.items() if at < len(plan.log_return.back) and not plan.log_return.back[at].standing}
     others = after.filter(pc.invert(pc.is_in(after["name"], value_set=pa.array(sorted(ours), pa.string()))))
-    touched = {absolute(prefix, action.file) for action in plan.to_log.back if action.standing} | marks.keys() | ours
+    touched = {absolute(prefix, action.file) for action in plan.log_return.back if action.standing} | marks.keys() | ours
     live_before, live_after = frames.live(before), frames.live(after)
     spans = marker_ranges(table, plan.parent_id)
     live = Live(table, now, files_of(table, now))
-    twice = [offset for at, action in enumerate(plan.to_log.back) for offset in _twice(live, prefix, plan, at, copies)]
+    twice = [offset for at, action in enumerate(plan.log_return.back) for offset in _twice(live, prefix, plan, at, copies)]
     left = [int(offset) for _, offsets in marked_offsets(live, spans) for offset in offsets]
     return {
         "restored": pa.Table.from_pylist(restored, schema=frames.schema("rows", "missing", "unnamed", same=pa.bool_())),
@@ -201,7 +201,7 @@ class _Changes:
 
 
 def _twice(live: Live, prefix: str, plan: Plan, at: int, copies: Mapping[int, str]) -> list[int]:
-    action = plan.to_log.back[at]
+    action = plan.log_return.back[at]
     own = action.file if action.standing else copies.get(at, "").removeprefix(prefix)
     there = live.alive((action.partition, action.base_offset), action.first_offset, action.last_offset, but=own)
     return [int(offset) for offset in there[is_named(there, action.offsets)]]

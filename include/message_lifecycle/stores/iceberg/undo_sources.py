@@ -75,17 +75,17 @@ def undo_effect(table: Table, plan: Plan) -> UndoEffect:
     now = table.current_snapshot()
     if now is None:
         return UndoEffect()
-    touched: tuple[RestoreRows | RemoveRows, ...] = (*plan.to_log.back, *plan.to_log.mark)
+    touched: tuple[RestoreRows | RemoveRows, ...] = (*plan.log_return.back, *plan.log_return.mark)
     places = {(action.partition, action.base_offset) for action in touched}
     live = Live(table, now, (file for file in files_of(table, now) if (file.partition, file.segment) in places))
     rows, twice = 0, 0
-    for action in plan.to_log.back:
+    for action in plan.log_return.back:
         there = live.alive((action.partition, action.base_offset), action.first_offset, action.last_offset)
         named = there[is_named(there, action.offsets)]
         rows += len(np.unique(named))
         twice += len(named) - len(np.unique(named))
     left = 0
-    for mark in plan.to_log.mark:
+    for mark in plan.log_return.mark:
         there = live.alive((mark.partition, mark.base_offset), mark.first_offset, mark.last_offset)
         left += int(is_named(there, mark.offsets).sum())
     return UndoEffect(rows=rows, twice=twice, markers=left)
@@ -137,7 +137,7 @@ class _Taken:
     def __init__(self, plan: Plan, superseded: Sequence[RemoveRows]) -> None:
         self._plan = plan
         self._rows: dict[Place, list[RemoveRows]] = {}
-        for action in (*plan.on_log.mark, *superseded):
+        for action in (*plan.log_commit.mark, *superseded):
             self._rows.setdefault((action.partition, action.base_offset), []).append(action)
 
     def may_contain(self, file: FileMetrics) -> bool:

@@ -244,7 +244,7 @@ class MemoryStore(ChangeStore):
         table, base = self.of(plan.topic).log, plan.requirements.snapshot_id
         # From the removal without markers, because a run that died here may have staged some.
         before, after = table.at(base), _apply_plan(table, base, plan)
-        gone = owed(table, plan.on_log.sweep) if plan.on_log.sweep else removed_by(before, after, plan)
+        gone = owed(table, plan.log_commit.sweep) if plan.log_commit.sweep else removed_by(before, after, plan)
         made = markers_of(before, after, gone, plan, policy)
         staged = replace(staged, markers=StagedMarkers(count=len(made), digest=digest(made), superseded=superseded_by(made, after, plan)))
         table.staged[plan.plan_id] = StagedVersion(version=_apply_plan(table, base, plan, staged), markers=made)
@@ -258,7 +258,7 @@ class MemoryStore(ChangeStore):
             if made is None
             else _with_markers(made.version, made.markers, policy, latest_allowed_time=policy.latest_allowed_time(plan.as_of))
         )
-        return evidence_of(before, after, plan, policy, staged, owed(table, plan.on_log.sweep), tables.view.head.horizons)
+        return evidence_of(before, after, plan, policy, staged, owed(table, plan.log_commit.sweep), tables.view.head.horizons)
 
     def publish(self, verdict: Verdict, given: CommitContext) -> Published:
         plan = verdict.plan
@@ -302,7 +302,7 @@ class MemoryLogReturns(ChangeStore):
         table, base_id = self._store.of(plan.topic).log, plan.requirements.snapshot_id
         table.require(plan)
         assert base_id is not None
-        table.staged.setdefault(plan.plan_id, StagedVersion(version=bring_back(table.at(base_id), plan.to_log, _source(table, plan))))
+        table.staged.setdefault(plan.plan_id, StagedVersion(version=bring_back(table.at(base_id), plan.log_return, _source(table, plan))))
         return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=-base_id)
 
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
@@ -319,7 +319,7 @@ class MemoryLogReturns(ChangeStore):
             return done
         table.require(plan)
         table.refuse_removals(plan)
-        version = bring_back(table.head, plan.to_log, _source(table, plan))
+        version = bring_back(table.head, plan.log_return, _source(table, plan))
         _require_judged(table, plan, version)
         tables.touch(given.ledger())
         removed, restored = verdict.staged.removed(plan), plan.restored_rows
@@ -339,13 +339,13 @@ class MemoryLogReturns(ChangeStore):
 
 
 def _source(table: Table[Version], plan: Plan) -> Version:
-    return table.at(plan.to_log.source_id)
+    return table.at(plan.log_return.source_id)
 
 
 def _apply_plan(table: Table[Version], snapshot_id: int | None, plan: Plan, staged: Staged | None = None) -> Version:
     """Return the version after the plan's change, without the older markers that the stage replaces."""
     older = () if staged is None else staged.superseded
-    return apply(table.at(snapshot_id), replace(plan.on_log, mark=(*plan.on_log.mark, *older)))
+    return apply(table.at(snapshot_id), replace(plan.log_commit, mark=(*plan.log_commit.mark, *older)))
 
 
 def _require_judged(table: Table[Version], plan: Plan, version: Version) -> None:

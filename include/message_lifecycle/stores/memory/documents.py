@@ -31,7 +31,7 @@ def documents_evidence(
 ) -> Mapping[str, object]:
     """Return the frames of `gates.documents`, except `clients`. `blocked`: documents that the plan leaves unchanged."""
     (changes, snapshots), (left, kept) = before, after
-    actions = {action.document: action for action in plan.on_snapshots.documents if action.document not in blocked}
+    actions = {action.document: action for action in plan.snapshots_commit.documents if action.document not in blocked}
     looks = [
         _Look(
             actions.get(document),
@@ -373,7 +373,7 @@ class MemorySnapshotReturns(_OfSnapshots):
     """Snapshots return. The evidence is of both tables."""
 
     def stage(self, plan: Plan, given: CommitContext = NO_CONTEXT) -> Staged:
-        table, change = self._documents.required(plan).snapshots, plan.to_snapshots
+        table, change = self._documents.required(plan).snapshots, plan.snapshots_return
         assert plan.snapshots is not None
         version = bring_snapshots_back(table.at(plan.snapshots.snapshot_id), change, table.at(change.source_id))
         table.staged.setdefault(plan.plan_id, StagedVersion(version=version))
@@ -383,7 +383,7 @@ class MemorySnapshotReturns(_OfSnapshots):
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: CommitContext = NO_CONTEXT) -> Mapping[str, object]:
         tables = self._documents.required(plan)
         (changes, snapshots), (left, kept) = _before(plan, tables), _after(plan, tables)
-        then = tables.changes.at(plan.to_changes.source_id), tables.snapshots.at(plan.to_snapshots.source_id)
+        then = tables.changes.at(plan.changes_return.source_id), tables.snapshots.at(plan.snapshots_return.source_id)
         return rows.documents_evidence(plan, (changes, left, then[0]), (snapshots, kept, then[1]))
 
 
@@ -411,7 +411,7 @@ class MemoryChangeReturns(_OfChanges):
     """Changes return."""
 
     def stage(self, plan: Plan, given: CommitContext = NO_CONTEXT) -> Staged:
-        table, change = self._documents.required(plan).changes, plan.to_changes
+        table, change = self._documents.required(plan).changes, plan.changes_return
         version = bring_changes_back(table.at(plan.requirements.snapshot_id), change, table.at(change.source_id))
         table.staged.setdefault(plan.plan_id, StagedVersion(version=version))
         documents = replace(given.staged_documents, changes_id=table.next_id)
@@ -427,7 +427,7 @@ class MemoryChangeReturns(_OfChanges):
         table.refuse_removals(plan)
         tables.touch(given.ledger())
         done = Published(plan_id=plan.plan_id, snapshot_id=table.next_id, removed=(), restored=plan.restored_rows)
-        return table.publish(bring_changes_back(table.head, plan.to_changes, table.at(plan.to_changes.source_id)), done)
+        return table.publish(bring_changes_back(table.head, plan.changes_return, table.at(plan.changes_return.source_id)), done)
 
 
 def _before(plan: Plan, tables: TopicTables) -> tuple[Changes, Snapshots]:
@@ -447,7 +447,7 @@ def _stage(plan: Plan, tables: TopicTables) -> None:
     changes, snapshots = _before(plan, tables)
     states: dict[str, bytes | None] = {}
     blocked: list[tuple[str, str]] = []
-    for action in plan.on_snapshots.documents:
+    for action in plan.snapshots_commit.documents:
         stored = states_of(snapshots.get(action.document, ()))
         newest = action.snapshot if action.snapshot is not None else max(stored, default=0)
         after = (change for change in changes.get(action.document, ()) if change.server_seq > action.after)
@@ -462,7 +462,7 @@ def _stage(plan: Plan, tables: TopicTables) -> None:
 
 def _unblocked(plan: Plan, blocked: Sequence[tuple[str, str]]) -> CommitSnapshots:
     left = {document for document, _ in blocked}
-    change = plan.on_snapshots
+    change = plan.snapshots_commit
     return replace(change, documents=tuple(action for action in change.documents if action.document not in left))
 
 

@@ -129,7 +129,7 @@ class _Look:
         return rule is not None and rule_holds(rule, message, self._plan.as_of)
 
     def _is_active(self, place: Position) -> bool:
-        sealed_by_plan = {(seal.partition, seal.base_offset) for seal in self._plan.on_log.seal}
+        sealed_by_plan = {(seal.partition, seal.base_offset) for seal in self._plan.log_commit.seal}
         return self._before.active[place[0]].base_offset <= place[1] and place not in sealed_by_plan
 
     def going(self, horizons: Mapping[int, int]) -> list[dict[str, object]]:
@@ -260,7 +260,7 @@ class _Look:
         if staged.markers is None:
             return {"markers": [], "unmarked": [], "marked": []}
         live = {message.key for message in self._after.messages.values() if not is_marker(message.headers)}
-        if self._plan.on_log.sweep:
+        if self._plan.log_commit.sweep:
             live |= keys_with_markers(owed, self._before)
         newest: dict[bytes, Message] = {}
         why: dict[bytes, RemovalReason] = {}

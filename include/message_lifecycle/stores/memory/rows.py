@@ -220,7 +220,7 @@ def owed(log: Table[Version], removals: Iterable[int]) -> Gone:
 def markers_of(before: Version, after: Version, gone: Gone, plan: Plan, policy: Policy) -> tuple[Marker, ...]:
     assert policy.marker_ttl_us is not None
     live = {message.key for message in after.messages.values() if message.key is not None and not is_marker(message.headers)}
-    if plan.on_log.sweep:
+    if plan.log_commit.sweep:
         live |= keys_with_markers(gone, after)
     newest: dict[int, Instant] = {}
     for message in before.messages.values():
@@ -299,15 +299,19 @@ def find_returning_messages(
 
 
 def undo_effect(head: Version, plan: Plan) -> UndoEffect:
-    back, marked = (len(named_positions(actions) & head.messages.keys()) for actions in (plan.to_log.back, plan.to_log.mark))
+    back, marked = (len(named_positions(actions) & head.messages.keys()) for actions in (plan.log_return.back, plan.log_return.mark))
     return UndoEffect(rows=back, twice=0, markers=marked)
 
 
 def log_evidence(before: Version, after: Version, source: Version, plan: Plan, own: tuple[Range, ...]) -> Mapping[str, object]:
     """Return the frames of `undo_suite`, message by message. `source`: holds the returning messages."""
-    found, named, marks = difference(before.messages, after.messages), named_positions(plan.to_log.back), named_positions(plan.to_log.mark)
+    found, named, marks = (
+        difference(before.messages, after.messages),
+        named_positions(plan.log_return.back),
+        named_positions(plan.log_return.mark),
+    )
     restored = []
-    for action in plan.to_log.back:
+    for action in plan.log_return.back:
         wanted, of_segment = named_positions([action]), (action.partition, action.base_offset)
         restored.append(
             {
@@ -317,7 +321,7 @@ def log_evidence(before: Version, after: Version, source: Version, plan: Plan, o
                 "same": all(found.came.get(position) == source.messages.get(position) for position in wanted),
             }
         )
-    places = {(action.partition, action.base_offset) for action in plan.to_log.back}
+    places = {(action.partition, action.base_offset) for action in plan.log_return.back}
     elsewhere = [position for position, m in found.came.items() if segment_of(m) not in places]
     return {
         "restored": restored,
@@ -353,7 +357,7 @@ def placed(rows: Iterable[ViewRow]) -> dict[Position, ViewRow]:
 
 def returning_view(before: ViewVersion, head: ViewVersion, plan: Plan, *, source_id: int | None) -> ReturningView:
     """See `ports.ViewReader`. `before`: the view before the plan's commit."""
-    taken, then = named_positions(plan.from_view.mark), placed(before.rows)
+    taken, then = named_positions(plan.view_removal.mark), placed(before.rows)
     known = sorted(taken & then.keys())
     away = [position for position in known if position not in placed(head.rows)]
     newest = {(partition, key): offset for partition, offset in away if (key := then[partition, offset].message.key) is not None}
@@ -366,7 +370,7 @@ def returning_view(before: ViewVersion, head: ViewVersion, plan: Plan, *, source
 
 def view_evidence(before: ViewVersion, after: ViewVersion, source: ViewVersion, plan: Plan) -> list[dict[str, object]]:
     """Return the frame `view_returns` of `undo_suite`, message by message: one row per partition of the view that differs."""
-    now, then, named = placed(after.rows), placed(source.rows), named_positions(plan.to_view.back)
+    now, then, named = placed(after.rows), placed(source.rows), named_positions(plan.view_return.back)
     found = difference(placed(before.rows), now)
     came, gone = found.came.keys(), found.gone.keys()
     changed = {*found.changed, *(place for place in came if now[place] != then.get(place))}
@@ -403,8 +407,8 @@ def documents_evidence(
         changes: The table of changes before, after, and in the version that still had the returning rows.
         snapshots: The same three versions of the table of snapshots.
     """
-    named = {(one.document, seq, False) for one in plan.to_changes.documents for seq in range(one.changes_from, one.changes_before)}
-    of_snapshots = {(one.document, seq, False) for one in plan.to_snapshots.documents for seq in one.snapshots}
+    named = {(one.document, seq, False) for one in plan.changes_return.documents for seq in range(one.changes_from, one.changes_before)}
+    of_snapshots = {(one.document, seq, False) for one in plan.snapshots_return.documents for seq in one.snapshots}
     before, after, _ = changes
     return {
         "documents": [

@@ -33,7 +33,7 @@ def view_evidence(
     before: Sequence[ViewRow], tail: Sequence[Message], after: Sequence[ViewRow], plan: Plan, policy: Policy
 ) -> Mapping[str, object]:
     """Return the frames of `gates.messages`. `after`: the staged view as readers will see it."""
-    parts = [_Part(action, before, tail, after, plan, policy).row() for action in plan.on_view.compact]
+    parts = [_Part(action, before, tail, after, plan, policy).row() for action in plan.view_commit.compact]
     view_rows = sum(not row.remembered for row in before)
     shown = placed(row for row in after if not row.remembered)
     # A message that a newer message of its key replaces is no loss (DEL-2).
@@ -60,7 +60,7 @@ def view_evidence(
 
 def removal_evidence(before: Iterable[ViewRow], after: Iterable[ViewRow], plan: Plan) -> list[dict[str, object]]:
     """Return the frame `view_removals`: for each partition the number of removed messages, and how many the plan does not name."""
-    found, named = difference(placed(before), placed(after)), named_positions(plan.from_view.mark)
+    found, named = difference(placed(before), placed(after)), named_positions(plan.view_removal.mark)
     came, gone = found.came.keys(), found.gone.keys()
     return [
         {
@@ -388,11 +388,11 @@ class MemoryViews(_ViewChanges):
         if first and tail and all(message.key is None for message in tail):
             raise topic_without_keys(str(plan.topic))
         folded = fold(before.rows, tail, _rules(plan))
-        horizons = {action.partition: action.through for action in plan.on_view.compact}
+        horizons = {action.partition: action.through for action in plan.view_commit.compact}
         return _view_after_change(before, plan, tuple(folded.rows), removed=folded.removed, horizons=horizons)
 
     def _tail_of(self, plan: Plan) -> list[Message]:
-        span = {action.partition: range(action.after + 1, action.through + 1) for action in plan.on_view.compact}
+        span = {action.partition: range(action.after + 1, action.through + 1) for action in plan.view_commit.compact}
         return [m for m in self._log(plan.topic, plan.requirements.snapshot_id) if m.offset in span.get(m.partition, ())]
 
 
@@ -403,7 +403,7 @@ class MemoryViewRemovals(_ViewChanges):
         return {"view_removals": removal_evidence(self._view_before(plan).rows, self._staged_view(plan).rows, plan)}
 
     def _make(self, before: ViewVersion, plan: Plan) -> StagedVersion[ViewVersion]:
-        reasons = {place: action.reason for action in plan.from_view.mark for place in named_positions([action])}
+        reasons = {place: action.reason for action in plan.view_removal.mark for place in named_positions([action])}
         rows = placed(before.rows)
         going = {place for place, row in rows.items() if place in reasons and not row.remembered}
         removed = Counter(reasons[place] for place in going)
@@ -420,11 +420,11 @@ class MemoryViewReturns(_ViewChanges):
     def _make(self, before: ViewVersion, plan: Plan) -> StagedVersion[ViewVersion]:
         source = self._source(plan)
         then = placed(source.rows)
-        found = placed(before.rows) | {place: then[place] for place in named_positions(plan.to_view.back)}
+        found = placed(before.rows) | {place: then[place] for place in named_positions(plan.view_return.back)}
         return _view_after_change(before, plan, tuple(found[place] for place in sorted(found)), judged=(before, source))
 
     def _source(self, plan: Plan) -> ViewVersion:
-        return self._view(plan.topic).at(plan.to_view.source_id)
+        return self._view(plan.topic).at(plan.view_return.source_id)
 
 
 def _rules(plan: Plan) -> CompactionRules:

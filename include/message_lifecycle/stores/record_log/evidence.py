@@ -88,7 +88,7 @@ def evidence_of(log: pa.Table, removal: Removal, plan: Plan, policy: Policy) -> 
         )
         return {
             **{name: list(rows) for name, rows in _NOTHING.items()},
-            "going": [{"partition": run.partition, "segment": run.first_base} for run in plan.on_log.drop],
+            "going": [{"partition": run.partition, "segment": run.first_base} for run in plan.log_commit.drop],
             "rows": _rows(sql, _ROWS, {"by_request": [reason for reason in request_reasons() if reason in plan.reasons]}),
             "purged": _rows(sql, _PURGED),
             "left": _rows(sql, _LEFT, {"acts": acts}),
@@ -110,7 +110,7 @@ def _taken(removal: Removal) -> pa.Table:
 
 
 def _named(plan: Plan) -> pa.Table:
-    return _runs((rows.partition, run, rows.reason) for rows in plan.on_log.mark for run in parse_ranges_text(rows.offsets))
+    return _runs((rows.partition, run, rows.reason) for rows in plan.log_commit.mark for run in parse_ranges_text(rows.offsets))
 
 
 def _held(plan: Plan) -> pa.Table:

@@ -58,7 +58,7 @@ def version_of(messages: Iterable[Message], end_offsets: Mapping[int, int], segm
 def removal_of(plan: Plan, rows: int) -> Removal:
     """Return the messages that the plan names, merged to runs. `rows`: the number of existing messages among them."""
     named: dict[int, list[range]] = {}
-    for partition, run in plan.on_log.removed_runs():
+    for partition, run in plan.log_commit.removed_runs():
         named.setdefault(partition, []).append(run)
     return Removal(plan_id=plan.plan_id, offsets={partition: merged(runs) for partition, runs in named.items()}, rows=rows)
 

@@ -128,7 +128,7 @@ def _questions(tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> li
             rules=rules,
             rewrite=plan.view.rewrite,
         )
-        for action in plan.on_view.compact
+        for action in plan.view_commit.compact
     ]
 
 
@@ -151,7 +151,7 @@ def _answered(question: PartitionQuestion, share: Resources) -> PartitionSums:
 
 def _frames(plan: Plan, answers: Sequence[PartitionSums]) -> Mapping[str, object]:
     assert plan.view is not None
-    parts = [_part(action, answer) for action, answer in zip(plan.on_view.compact, answers, strict=True)]
+    parts = [_part(action, answer) for action, answer in zip(plan.view_commit.compact, answers, strict=True)]
     untouched = plan.view.rows - sum(answer.stays["view_rows"] for answer in answers)
     rows_in = untouched + sum(answer.stays["view_rows"] + answer.stays["tail_rows"] for answer in answers)
     rows = untouched + sum(answer.found["rows"] for answer in answers)

@@ -69,7 +69,7 @@ def write_marks(table: Table, place: str, positions: Mapping[str, Positions]) ->
 def staged_removal(plan: Plan, results: Sequence[Written]) -> StagedView:
     """Describe the view after single messages were removed."""
     removed: Counter[ViewReason] = Counter()
-    for action, result in zip(plan.from_view.mark, results, strict=True):
+    for action, result in zip(plan.view_removal.mark, results, strict=True):
         removed[action.reason] += result.rows
     return _stage_view(plan, come=0, removed=removed, engine="request")
 
@@ -162,7 +162,7 @@ def find_returning_rows(view: Table, snapshot_id: int, plan: Plan) -> ReturningV
     rows: list[RestoreRows] = []
     newest: dict[tuple[int, bytes], int] = {}
     gone = 0
-    for action in sorted(plan.from_view.mark, key=lambda action: action.partition):
+    for action in sorted(plan.view_removal.mark, key=lambda action: action.partition):
         there = [columns_of(view.io, file, ("offset",))["offset"].to_numpy() for file in now.get(action.partition, ())]
         present = np.concatenate(there) if there else NONE
         away: list[int] = []
@@ -192,11 +192,11 @@ def restore(view: Table, base_id: int, plan: Plan) -> list[Written]:
         PlanConflict: The number of restored messages differs from the plan.
     """
     now = files_by_partition(view, view.snapshot_by_id(base_id))
-    back, source = [], view.snapshot_by_id(plan.to_view.source_id or 0)
+    back, source = [], view.snapshot_by_id(plan.view_return.source_id or 0)
     if source is None:
         raise undo_source_gone(plan.parent_id, "the snapshot that holds what it took from the view has been expired")
     then = files_by_partition(view, source)
-    for action in plan.to_view.back:
+    for action in plan.view_return.back:
         files = then.get(action.partition, ())
         try:
             back.append(bring_back(view, action.partition, _holding(view, files, action), now.get(action.partition, ())))
@@ -224,14 +224,14 @@ def _holding(view: Table, source: Sequence[InputFile], action: RestoreRows) -> I
 
 def removal_evidence(tables: Tables, plan: Plan, before_id: int | None, after_id: int | None) -> pa.Table:
     """Return the frame `view_removals`: per partition, the removed messages, how many of them the plan does not name, and the added messages."""
-    return _evidence(tables, plan, {"was": before_id, "now": after_id}, plan.from_view.mark, _REMOVED, ("rows", "unnamed", "added"))
+    return _evidence(tables, plan, {"was": before_id, "now": after_id}, plan.view_removal.mark, _REMOVED, ("rows", "unnamed", "added"))
 
 
 def return_evidence(tables: Tables, plan: Plan, before_id: int | None, after_id: int | None) -> pa.Table:
     """Return the frame `view_returns` of `undo_suite`."""
     kinds = ("rows", "missing", "unnamed", "changed", "lost", "repeated_keys")
-    snapshots = {"was": before_id, "now": after_id, "source": plan.to_view.source_id}
-    return _evidence(tables, plan, snapshots, plan.to_view.back, _RETURNED, kinds)
+    snapshots = {"was": before_id, "now": after_id, "source": plan.view_return.source_id}
+    return _evidence(tables, plan, snapshots, plan.view_return.back, _RETURNED, kinds)
 
 
 def _evidence(

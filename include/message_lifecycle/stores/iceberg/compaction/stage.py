@@ -60,7 +60,7 @@ def stage(engine: Engine, tables: Tables, plan: Plan, prepare: Prepare) -> Stage
 
 
 def removal_work(engine: Engine, tables: Tables, plan: Plan, base_id: int, table: Java) -> Work:
-    marks = removals.write_removals(tables.load(plan.topic, kind=COMPACTED), base_id, plan.from_view.mark)
+    marks = removals.write_removals(tables.load(plan.topic, kind=COMPACTED), base_id, plan.view_removal.mark)
     return partial(commit, engine, table, marks, properties=_stage_properties(plan, removals.staged_removal(plan, marks)))
 
 
@@ -90,7 +90,7 @@ def _compact(engine: Engine, tables: Tables, plan: Plan, base_id: int, branch: s
     of_view = sources(view, view.snapshot_by_id(base_id), rules)
     parts = tuple(
         partition_job(a.partition, of_log, of_view, after=a.after, through=a.through, rewrite=plan.view.rewrite)
-        for a in plan.on_view.compact
+        for a in plan.view_commit.compact
     )
     # A unique name, so that leftovers of an attempt that died never count as files of this one.
     job = CompactionJob(

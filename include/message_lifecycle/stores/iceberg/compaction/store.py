@@ -90,7 +90,7 @@ class _ViewStore(TableStore):
         staged_id = None if staged_view is None else staged_view.snapshot_id
         change = staged_change(engine, table, plan.plan_id, staged_id, base_id)
         horizons = layout.offsets_of((Walk(table).state(layout.HORIZONS) or {}).get(layout.HORIZONS, "{}"))
-        for action in plan.on_view.compact:
+        for action in plan.view_commit.compact:
             horizons[action.partition] = max(action.through, horizons.get(action.partition, -1))
         view = self._tables.load(plan.topic, kind=COMPACTED)
         staged = view.snapshot_by_id(staged_id or 0)
@@ -198,7 +198,7 @@ class IcebergViewReturns(_ViewStore):
         return done
 
     def _judged_at(self, plan: Plan) -> Sequence[int | None]:
-        return (self._base_id(plan), plan.to_view.source_id)
+        return (self._base_id(plan), plan.view_return.source_id)
 
 
 def _settings_hash(table: Java, snapshot_id: int | None) -> str:

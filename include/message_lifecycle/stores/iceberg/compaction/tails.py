@@ -142,7 +142,7 @@ def _past(files: Iterable[FileMetrics], horizons: Mapping[int, int]) -> Iterator
 
 def _by_partition(table: Table, snapshot: Snapshot, plan: Plan, horizons: Mapping[int, int]) -> Iterator[tuple[int, list[FileMetrics]]]:
     """Yield the files past the horizon, for each partition that loses messages by the plan."""
-    touched = {partition for partition, _ in plan.on_log.removed_runs()}
+    touched = {partition for partition, _ in plan.log_commit.removed_runs()}
     files = sorted(file for file in _past(files_of(table, snapshot), horizons) if file.partition in touched)
     for partition, group in groupby(files, key=lambda file: file.partition):
         yield partition, list(group)
@@ -154,7 +154,7 @@ def _read_log(
     """Fill `past` with the keys of the messages past the horizon, and whether the plan removes each message."""
     prefix, vectors = location_prefix(table.location()), vectors_by_file(table, snapshot)
     named: dict[str, list[RemoveRows]] = {}
-    for action in plan.on_log.mark:
+    for action in plan.log_commit.mark:
         named.setdefault(action.file, []).append(action)
     connection.execute('CREATE TEMP TABLE past (key BLOB, "offset" BIGINT, goes BOOLEAN)')
     for file in files:

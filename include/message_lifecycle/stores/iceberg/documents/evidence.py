@@ -113,7 +113,7 @@ def _buckets(tables: Tables, plan: Plan, staged: Staged) -> list[ProofBucket]:
     assert staged.documents is not None
     (was, now), (snapshots_were, snapshots_are) = _files_of_both(tables, plan, staged)
     blocked = {document for document, _ in staged.documents.blocked}
-    documents = group_documents_by_bucket(action for action in plan.on_snapshots.documents if action.document not in blocked)
+    documents = group_documents_by_bucket(action for action in plan.snapshots_commit.documents if action.document not in blocked)
     none: tuple[DocumentFile, ...] = ()
     return [
         ProofBucket(

@@ -153,7 +153,7 @@ def _job(tables: Tables, plan: Plan, base_id: int) -> FoldJob:
             changes=tuple(of_changes.get(bucket, ())),
             snapshots=tuple(of_snapshots.get(bucket, ())),
         )
-        for bucket, documents in sorted(group_documents_by_bucket(plan.on_snapshots.documents).items())
+        for bucket, documents in sorted(group_documents_by_bucket(plan.snapshots_commit.documents).items())
     )
     return FoldJob(
         # A unique name, so that leftovers of an attempt that died never count as files of this one.
@@ -247,13 +247,13 @@ def parts_of(plan: Plan) -> tuple[RestoredPart, RestoredPart]:
     """Return the part of the changes and the part of the snapshots."""
     changes: dict[int, list[Going]] = {}
     snapshots: dict[int, list[Going]] = {}
-    for back in plan.to_changes.documents:
+    for back in plan.changes_return.documents:
         changes.setdefault(bucket_of(back.document), []).append((back.document, back.changes_from, back.changes_before))
-    for back in plan.to_snapshots.documents:
+    for back in plan.snapshots_return.documents:
         snapshots.setdefault(bucket_of(back.document), []).extend((back.document, seq, seq + 1) for seq in back.snapshots)
     return (
-        RestoredPart(kind="", source_id=plan.to_changes.source_id, rows=plan.restored_rows, going=changes),
-        RestoredPart(kind=SNAPSHOTS, source_id=plan.to_snapshots.source_id, rows=plan.restored_snapshots, going=snapshots),
+        RestoredPart(kind="", source_id=plan.changes_return.source_id, rows=plan.restored_rows, going=changes),
+        RestoredPart(kind=SNAPSHOTS, source_id=plan.snapshots_return.source_id, rows=plan.restored_snapshots, going=snapshots),
     )
 
 
