@@ -19,7 +19,7 @@ from message_lifecycle.model.change import (
     ReturnToView,
     SealSegment,
     SnapshotDocument,
-    non_empty,
+    non_empty_commits,
 )
 
 Part = SealSegment | DropSegments | RemoveRows | RestoreRows | SnapshotDocument | QuarantinedFile
@@ -35,7 +35,7 @@ def _of(kind: type[Kind], parts: Iterable[object]) -> tuple[Kind, ...]:
 def named(*parts: Part, source_id: int | None = None) -> tuple[Change, ...]:
     """Rows without a file are the view's."""
     marks, backs = _of(RemoveRows, parts), _of(RestoreRows, parts)
-    return non_empty(
+    return non_empty_commits(
         RemoveFromView(mark=tuple(p for p in marks if not p.file)),
         ReturnToView(back=tuple(p for p in backs if not p.file), source_id=source_id),
         ReturnToLog(back=tuple(part for part in backs if part.file), source_id=source_id),

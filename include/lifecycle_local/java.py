@@ -295,7 +295,9 @@ def _find_offered_jar(jar: Jar, environ: Mapping[str, str]) -> Path | None:
     return path if path and path.is_file() else None
 
 
-def _ask_spark(layout: Layout, java: Java, wanted: Iterable[Jar], environ: Mapping[str, str], log: Path, options: Iterable[str]) -> bool:
+def _resolve_with_spark(
+    layout: Layout, java: Java, wanted: Iterable[Jar], environ: Mapping[str, str], log: Path, options: Iterable[str]
+) -> bool:
     """Run Spark's resolver into our Ivy folder, with the user's own configuration of Ivy and Spark, which names the repositories."""
     application = layout.ivy / "resolved.py"
     application.write_text(
@@ -324,10 +326,10 @@ def _resolve(layout: Layout, java: Java, wanted: tuple[Jar, ...], environ: Mappi
     log = layout.logs / "resolve-jars.log"
     log.unlink(missing_ok=True)
     layout.ivy.mkdir(mode=0o700, exist_ok=True)
-    resolved = _ask_spark(layout, java, wanted, environ, log, proxy_options())
+    resolved = _resolve_with_spark(layout, java, wanted, environ, log, proxy_options())
     if not resolved and DISTRUST in log.read_text(encoding="utf-8", errors="replace"):
         # A Java that brings its own certificates knows none that the machine's owner has added: ask again with the machine's.
-        resolved = _ask_spark(layout, java, wanted, environ, log, [*proxy_options(), *trust_options(layout.ivy, environ)])
+        resolved = _resolve_with_spark(layout, java, wanted, environ, log, [*proxy_options(), *trust_options(layout.ivy, environ)])
     found = {jar: next(layout.ivy.rglob(f"*{jar.file_name}"), None) for jar in wanted}
     if not resolved or None in found.values():
         raise jars_unavailable(tuple(jar.coordinate for jar in wanted), layout.jars, log, _reason(log))

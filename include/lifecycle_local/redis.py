@@ -70,7 +70,7 @@ def _password_file(layout: Layout) -> Path:
     return layout.secrets / SERVICE
 
 
-def _programs() -> Iterator[Path]:
+def _server_programs() -> Iterator[Path]:
     """An installed server first: a system's own is kept up to date, the one of the package is not."""
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         if folder:
@@ -81,7 +81,7 @@ def _programs() -> Iterator[Path]:
 def find_server() -> Path:
     """A server that is new enough. Raises RedisMissing, which names what was found."""
     seen: dict[Path, str] = {}
-    for program in _programs():
+    for program in _server_programs():
         if program in seen or not program.is_file():
             continue
         try:

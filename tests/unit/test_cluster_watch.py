@@ -7,15 +7,15 @@ from contextlib import closing
 
 import pytest
 
-from message_lifecycle.stores.iceberg.cluster_watch import Sight, answers
+from message_lifecycle.stores.iceberg.cluster_watch import LossDetector, answers
 
 LIMIT = 10.0
 
 
 def lost(*seen: tuple[float, int, bool], keeps: bool = True) -> list[bool]:
     """`seen`: when, executors, whether a master answers."""
-    sight = Sight(limit_seconds=LIMIT, keeps_executors=keeps)
-    return [sight.is_lost(at, executors=executors, master_answers=answers) for at, executors, answers in seen]
+    detector = LossDetector(limit_seconds=LIMIT, keeps_executors=keeps)
+    return [detector.is_lost(at, executors=executors, master_answers=answers) for at, executors, answers in seen]
 
 
 def test_a_cluster_is_lost_where_neither_master_nor_executors_are_seen_for_as_long_as_is_said() -> None:

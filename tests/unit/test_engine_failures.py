@@ -15,7 +15,7 @@ from message_lifecycle.app import wiring
 from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.errors import EXIT_UNAVAILABLE, FileUnreadable
 from message_lifecycle.stores.iceberg import session, view_file
-from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.named import WithNamedErrors
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
 from message_lifecycle.stores.iceberg.session import engine_failures
 from tests.errors import raises
@@ -208,7 +208,7 @@ def test_a_view_that_a_full_disk_does_not_take_is_told_as_that(monkeypatch: pyte
         view_file.put(("orders", "prices__live"), "SELECT 1", new=False)
 
 
-class Store(NamesFailures):
+class Store(WithNamedErrors):
     def deed(self) -> None:
         raise OSError("AWS Error SLOW_DOWN during HeadObject operation")
 
@@ -254,4 +254,4 @@ def test_every_store_of_tables_names_what_it_meets() -> None:
         made.documents,
         *(getattr(made.stores, one.name) for one in fields(made.stores) if one.name != "backend"),
     ]
-    assert all(isinstance(port, NamesFailures) for port in ports)
+    assert all(isinstance(port, WithNamedErrors) for port in ports)

@@ -11,10 +11,10 @@ import pytest
 from lifecycle_local.layout import find_layout
 from message_lifecycle.app.erasure_secret import (
     SECRET_FILE,
+    configured_secret,
     forbidden_keys,
     match_of,
     secret_for_request,
-    secret_of_place,
 )
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.wiring import memory_world
@@ -34,7 +34,7 @@ def embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def services(embedded: Path) -> Services:
-    return replace(memory_world({}).services, key_secret=secret_of_place)
+    return replace(memory_world({}).services, key_secret=configured_secret)
 
 
 def ask(s: Services, key: bytes = b"k", *, name: str = "e1", forbid: bool = True) -> ErasureRequest:
@@ -46,7 +46,7 @@ def test_it_is_made_on_first_need_for_its_owner_alone(services: Services, embedd
     assert forbidden_keys(services.ledger, services.key_secret, TOPIC) is None
     assert not embedded.exists(), "nothing is forbidden: nobody needs it"
     with raises("ErasureSecretMissing"):
-        secret_of_place(False)
+        configured_secret(False)
     request = ask(services)
     assert stat.S_IMODE(embedded.stat().st_mode) == 0o600
     assert len(embedded.read_bytes().strip()) == 64

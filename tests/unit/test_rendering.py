@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from message_lifecycle.app.cli.screen import Screen
-from message_lifecycle.app.rendering import View, as_json, kind_of
+from message_lifecycle.app.rendering import View, as_json, type_name_of
 from message_lifecycle.app.views import (
     actions,
     compaction,
@@ -74,7 +74,7 @@ def test_a_table_names_what_the_view_has(view: type[View]) -> None:
 
 
 def test_types_say_how_a_cell_is_written(capsys: pytest.CaptureFixture[str]) -> None:
-    assert [kind_of(outcome().held[0], name) for name in ("messages", "overdue_since", "offsets", "detail")] == [
+    assert [type_name_of(outcome().held[0], name) for name in ("messages", "overdue_since", "offsets", "detail")] == [
         "Count",
         "Instant",
         "str",

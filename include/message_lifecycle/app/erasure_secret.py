@@ -27,7 +27,7 @@ STATE_FOLDER = "LIFECYCLE_HOME"
 IN_STATE_FOLDER = Path("secrets", "erasure")
 
 
-def secret_of_place(make: bool) -> KeySecret:
+def configured_secret(make: bool) -> KeySecret:
     """Return the configured secret.
 
     Args:

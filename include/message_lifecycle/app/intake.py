@@ -18,7 +18,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
+from message_lifecycle.app.erasure_secret import configured_secret, forbidden_keys
 from message_lifecycle.app.ingest_result import CHANGED, IngestResult
 from message_lifecycle.app.places import files_at
 from message_lifecycle.app.witness import compare, record_state
@@ -80,7 +80,7 @@ class Intake:
     engine: Callable[[], Engine]
     end_offsets: Callable[[TopicName], Mapping[int, int]]
     witnesses: LogIntegrity
-    key_secret: Callable[[bool], KeySecret] = secret_of_place
+    key_secret: Callable[[bool], KeySecret] = configured_secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

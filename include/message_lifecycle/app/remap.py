@@ -17,7 +17,7 @@ from message_lifecycle.app.intake import IngestOptions, Intake, find_open_batch,
 from message_lifecycle.app.operations.registry import is_undone
 from message_lifecycle.app.places import files_at
 from message_lifecycle.app.services import Services
-from message_lifecycle.ledger.intake import InsteadOf, replay_path
+from message_lifecycle.ledger.intake import InsteadOf, ledger_path_of_replay
 from message_lifecycle.model.errors import PlanConflict, Refused, UnknownPlan
 from message_lifecycle.model.names import TopicName, safe
 from message_lifecycle.model.outcome import Outcome, PlanRecord, SourceFile, TakenBatch
@@ -139,7 +139,7 @@ def batches_to_remap(intake: Intake, name: TopicName, path: str, options: Ingest
 def check_batches(intake: Intake, name: TopicName, known: Sequence[SourceFile], batches: Sequence[TakenBatch]) -> list[TakenBatch]:
     """Return the batches with the ranges of their messages. Raises RemapIncomplete, RemapUnknown."""
     there = {file.path: file.sha256 for file in known}
-    replayed = tuple(replay_path(batch.batch_id, "") for batch in batches)
+    replayed = tuple(ledger_path_of_replay(batch.batch_id, "") for batch in batches)
     for batch in batches:
         missing = [file.path for file in batch.files if there.get(file.path) != file.sha256 and not file.path.startswith(replayed)]
         if missing:

@@ -149,7 +149,7 @@ def each(view: type[One]) -> Callable[[Iterable[object]], tuple[One, ...]]:
     return lambda found: tuple(view.of(one) for one in found)
 
 
-def kind_of(view: object, name: str) -> str:
+def type_name_of(view: object, name: str) -> str:
     """Return the name of a field's type, or of a property's return type, without `None`. Empty for any other attribute."""
     declared = getattr(type(view), "__dataclass_fields__", {}).get(name)
     found = getattr(type(view), name, None)
@@ -176,4 +176,4 @@ def as_json(value: object) -> Any:
 
 def _field_as_json(view: object, name: str) -> object:
     value = getattr(view, name)
-    return format_instant(value) if value is not None and kind_of(view, name) == "Instant" else as_json(value)
+    return format_instant(value) if value is not None and type_name_of(view, name) == "Instant" else as_json(value)

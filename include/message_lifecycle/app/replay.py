@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.app.ingest_result import IngestResult
 from message_lifecycle.app.intake import IngestOptions, Intake, lock_for_ingest, result_of, take_known
-from message_lifecycle.ledger.intake import replay_path
+from message_lifecycle.ledger.intake import ledger_path_of_replay
 from message_lifecycle.model.errors import nothing_to_replay, unreplayable_rows
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import SourceFile
@@ -58,7 +58,7 @@ def replay_batch(intake: Intake, name: TopicName, replay: Replay, options: Inges
         files: dict[str, InputFile] = {}
         known: list[SourceFile] = []
         for file, of_file in groupby(rows, key=lambda row: row.file):
-            path = replay_path(replay.batch_id, file)
+            path = ledger_path_of_replay(replay.batch_id, file)
             files[path], source = _write_replay_file(Path(folder) / str(len(files)), path, list(of_file), replay, options.mapping.encoding)
             known.append(source)
         taken = take_known(intake, name, files, known, policy, options)

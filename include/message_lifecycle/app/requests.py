@@ -122,7 +122,7 @@ def reclaim_deleted(s: Services, plan_id: str, *, as_of: Instant, approver: Appr
     Raises:
         UnknownPlan, NothingDeleted, UndoWindowOpen: There is nothing to remove now. Errors from planning are raised, too.
     """
-    deletion = reclaim.deletion_of(s, plan_id)
+    deletion = reclaim.find_deletion(s, plan_id)
     work = ReclaimDeleted(plan_id=deletion.plan_id)
     try:
         if reclaim.find_final_removal(s, deletion) is None:

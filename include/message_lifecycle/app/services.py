@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from message_lifecycle.app.erasure_secret import secret_of_place
+from message_lifecycle.app.erasure_secret import configured_secret
 from message_lifecycle.app.parts import OptionalPart, Part
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import UnknownTopic
@@ -100,7 +100,7 @@ class Services:
     """Topics in configured backends next to the lake (see `backends`). `topics.list` does not include them."""
     strays: Callable[[], Sequence[str]] = tuple
     """Describes the topics in those backends that no verb reaches, because the configuration does not name them (any more)."""
-    key_secret: Callable[[bool], KeySecret] = secret_of_place
+    key_secret: Callable[[bool], KeySecret] = configured_secret
     """Returns the secret for hashing keys, read only when a key is hashed. With True, a missing secret is created. See `erasure_secret`."""
 
     @property

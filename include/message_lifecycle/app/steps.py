@@ -300,7 +300,7 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
     if asks:
         seals.require_sealed(s, record)
     approval = Approval(plan_id=record.plan.plan_id, granted=granted, by=by, at=s.ledger.now(), text=text, gate_id=gate_id or standing)
-    if not granted and _stops(s, record, by, text):
+    if not granted and _close_unasked(s, record, by, text):
         return approval
     s.ledger.record_approval(seals.sealed_approval(s, approval))
     if not granted:
@@ -308,7 +308,7 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
     return approval
 
 
-def _stops(s: Services, record: PlanRecord, by: str, text: str) -> bool:
+def _close_unasked(s: Services, record: PlanRecord, by: str, text: str) -> bool:
     """Close an open plan that waits for no answer, and return True. Return False if a question waits, or nothing can stop the plan any more."""
     plan_id, first = record.plan.plan_id, record.approval
     if allows_event(record.state, Event.REFUSE) or (first is not None and not first.granted):

@@ -139,7 +139,7 @@ def purge_compacted_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
                     "files past the horizon",
                     all_values_equal("going", "compacted", True),
                 ),
-                *_whole_segment_rules(),
+                *_whole_segment_checks(),
             )
             if plan.selection.files
             else ()
@@ -166,7 +166,7 @@ def _rows_going(plan: Plan) -> DeclaredCheck:
     )
 
 
-def _whole_segment_rules() -> Suite:
+def _whole_segment_checks() -> Suite:
     return (
         rule(
             "going_active",
@@ -209,7 +209,7 @@ def _removed_segment_checks(plan: Plan, policy: Policy) -> Suite:
             "files with such a message",
             all_values_equal("going", "any_kept", False),
         ),
-        *_whole_segment_rules(),
+        *_whole_segment_checks(),
     )
 
 

@@ -103,10 +103,10 @@ class Database:
         """Connect for independent questions."""
         looking = self.looking()
         if looking is None:
-            with self.answering(), self._reader.connect() as connection:
+            with self.named_server_errors(), self._reader.connect() as connection:
                 yield connection
             return
-        with self.answering():
+        with self.named_server_errors():
             yield looking.connection
             # An open transaction would keep a writer of SQLite waiting. PostgreSQL's reader begins none.
             if looking.connection.in_transaction() and not self.is_postgres:
@@ -118,7 +118,7 @@ class Database:
         if self.looking() is not None:
             yield
             return
-        with self.answering():
+        with self.named_server_errors():
             connection = self._reader.connect()
         token = _looking.set(_Look(database=self, connection=connection))
         try:
@@ -135,7 +135,7 @@ class Database:
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """Connect in a read-only transaction that sees one state from beginning to end."""
-        with self.answering(), self.engine.connect() as connection:
+        with self.named_server_errors(), self.engine.connect() as connection:
             if self.is_postgres:
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             yield connection
@@ -147,7 +147,7 @@ class Database:
         Args:
             alone: Let no other such block run at the same time.
         """
-        with self.answering(), self.engine.connect() as connection:
+        with self.named_server_errors(), self.engine.connect() as connection:
             connection.execution_options(writes=True)
             with connection.begin():
                 if alone and self.is_postgres:
@@ -155,7 +155,7 @@ class Database:
                 yield connection
 
     @contextmanager
-    def answering(self) -> Iterator[None]:
+    def named_server_errors(self) -> Iterator[None]:
         """Turn failures of the server into errors. No other code catches them."""
         try:
             yield
@@ -447,11 +447,11 @@ class Locks(LedgerPart):
 
     @contextmanager
     def _lock_in_database(self, topic: TopicName, wait_seconds: float | None, purpose: str) -> Iterator[None]:
-        with self._database.answering():
+        with self._database.named_server_errors():
             connection = self._database.engine.connect()
         try:
             try:
-                with self._database.answering():
+                with self._database.named_server_errors():
                     _prepare_session(connection, wait_seconds)
                     connection.execute(select(func.pg_advisory_lock(_lock_number(topic, purpose))))
             except LockTimeout:

@@ -148,7 +148,9 @@ class Ingest(LedgerPart):
         with self._database.reading() as connection:
             ids = {row.batch_id for table in (_files, _refused) for row in _rows_in_table(connection, table, topic, wanted)}
             for batch_id in sorted(ids):
-                of_replay = (_files.c.topic == key_of(topic)) & _files.c.path.startswith(replay_path(batch_id, ""), autoescape=True)
+                of_replay = (_files.c.topic == key_of(topic)) & _files.c.path.startswith(
+                    ledger_path_of_replay(batch_id, ""), autoescape=True
+                )
                 ids |= set(connection.execute(select(_files.c.batch_id).where(of_replay)).scalars())
             return [_taken_batch(connection, batch_id) for batch_id in sorted(ids)]
 
@@ -282,7 +284,7 @@ class InsteadOf:
     why: str
 
 
-def replay_path(batch_id: str, file: str) -> str:
+def ledger_path_of_replay(batch_id: str, file: str) -> str:
     """Return the ledger's path for the refused rows of one file that come in again."""
     return f"replay {batch_id}/{file}"
 

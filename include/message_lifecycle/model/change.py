@@ -374,7 +374,7 @@ AnyCommit = (
 )
 
 
-def non_empty(*commits: AnyCommit) -> tuple[AnyCommit, ...]:
+def non_empty_commits(*commits: AnyCommit) -> tuple[AnyCommit, ...]:
     """Return the commits that change anything, in order."""
     return tuple(commit for commit in commits if not commit.is_empty)
 

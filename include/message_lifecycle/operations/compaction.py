@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from message_lifecycle.model.change import CommitLog, CompactPartition, CompactView, non_empty
+from message_lifecycle.model.change import CommitLog, CompactPartition, CompactView, non_empty_commits
 from message_lifecycle.model.facts import Facts, LogState, ReaderKind, Segment
 from message_lifecycle.model.hold import Spared, SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, is_dead
@@ -66,7 +66,7 @@ def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
     return replace(
         empty_plan_of_log("compaction", Facts(log=log, heeded=facts.heeded), policy, as_of=as_of),
         bounds=tuple(_bounds(facts)),
-        changes=non_empty(CompactView(compact=parts)),
+        changes=non_empty_commits(CompactView(compact=parts)),
         expected=Expected(
             rows_in=rows + sum(tail.rows for tail in tails),
             # Only reading the messages shows which of them stay.
@@ -191,7 +191,7 @@ def plan_purge(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_
     return replace(
         made,
         bounds=tuple(_purge_bounds(log.end_offsets, horizons, readers)),
-        changes=non_empty(
+        changes=non_empty_commits(
             CommitLog(drop=tuple(drop(list(run), "compacted") for _, run in groupby(going, key=lambda segment: segment.partition)))
         ),
         selection=Selection(files=tuple(sorted(name for segment in going for name in segment.files))),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from message_lifecycle.model import reasons
-from message_lifecycle.model.change import RemoveFromView, RemoveRows, non_empty
+from message_lifecycle.model.change import RemoveFromView, RemoveRows, non_empty_commits
 from message_lifecycle.model.facts import READERS, Facts, LogState, PinOverride, Progress, ReaderKind, Segment
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import (
@@ -203,7 +203,7 @@ class CompactionLag:
         made = replace(made, warnings=(*made.warnings, *warnings), next_due_at=self._next_due(made))
         if not removes_past_horizon(made, self.view):
             return made
-        of_view = non_empty(RemoveFromView(mark=tuple(_view_removals(outlived))))
+        of_view = non_empty_commits(RemoveFromView(mark=tuple(_view_removals(outlived))))
         return replace(made, changes=(*of_view, *made.changes), view=view_requirements(self.view))
 
     def _next_due(self, made: Plan) -> Instant | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
-from message_lifecycle.model.change import CommitLog, non_empty
+from message_lifecycle.model.change import CommitLog, non_empty_commits
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Marker, Message, causes_none
@@ -76,7 +76,7 @@ def plan(facts: Facts, policy: Policy, removals: tuple[int, ...] | None, *, as_o
     owed = removals if removals and policy.marker_ttl_us is not None and policy.cleaner_enabled else ()
     return replace(
         empty_plan_of_log("marker_generation", facts, policy, as_of=as_of),
-        changes=non_empty(CommitLog(sweep=owed)),
+        changes=non_empty_commits(CommitLog(sweep=owed)),
         warnings=()
         if removals is not None
         else ("the history since the last sweep is gone from the table: markers owed for it, if any, are not made",),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal, get_args
 
-from message_lifecycle.model.change import CommitLog, SealSegment, non_empty
+from message_lifecycle.model.change import CommitLog, SealSegment, non_empty_commits
 from message_lifecycle.model.facts import READERS, Facts, Segment
 from message_lifecycle.model.hold import Spared, SparedBy, SparedOffsets
 from message_lifecycle.model.instants import Instant
@@ -113,7 +113,7 @@ def plan_removal(
     for entry in taken.rows:
         removed[entry.reason] += entry.rows
     whole_files = _whole_files(answer, taken.rows)
-    changes = non_empty(_change(taken, facts, policy.archive_to if removed.total() else None))
+    changes = non_empty_commits(_change(taken, facts, policy.archive_to if removed.total() else None))
     made = empty_plan_of_log(operation, facts, policy, as_of=as_of)
     return replace(
         made,

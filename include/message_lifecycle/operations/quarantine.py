@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from message_lifecycle.model.change import CommitQuarantine, QuarantinedFile, ReturnToQuarantine, non_empty
+from message_lifecycle.model.change import CommitQuarantine, QuarantinedFile, ReturnToQuarantine, non_empty_commits
 from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant, deadline, is_dead, seconds
 from message_lifecycle.model.names import TopicName
@@ -64,9 +64,9 @@ def plan(
     made = _empty_plan("quarantine", topic, state, policy, tuple(sorted(holds)), as_of=as_of)
     return replace(
         made,
-        changes=non_empty(
+        changes=non_empty_commits(
             CommitQuarantine(
-                files=tuple(_named_file(file, (_known_or_zero(file.oldest_at), _known_or_zero(file.newest_at))) for file in going),
+                files=tuple(_file_with_times(file, (_known_or_zero(file.oldest_at), _known_or_zero(file.newest_at))) for file in going),
             )
         ),
         selection=Selection(files=tuple(sorted(file.name for file in going))),
@@ -92,7 +92,7 @@ def _empty_plan(
     return replace(made, expected=replace(made.expected, rows_in=rows, bytes_in=size))
 
 
-def _named_file(file: QuarantineFile, times: tuple[Instant, Instant]) -> QuarantinedFile:
+def _file_with_times(file: QuarantineFile, times: tuple[Instant, Instant]) -> QuarantinedFile:
     """Return the file with the oldest and the newest time of its rows."""
     return QuarantinedFile(file=file.name, rows=file.rows, size_bytes=file.size_bytes, oldest_at=times[0], newest_at=times[1])
 
@@ -174,11 +174,11 @@ def plan_undo(
     )
     if found is None:
         return made
-    files = tuple(_named_file(file, times) for file, times in found.files)
+    files = tuple(_file_with_times(file, times) for file, times in found.files)
     rows = sum(file.rows for file in files)
     return replace(
         made,
-        changes=non_empty(ReturnToQuarantine(files=files, source_id=found.source_id)),
+        changes=non_empty_commits(ReturnToQuarantine(files=files, source_id=found.source_id)),
         warnings=tuple(not_restored_texts("rows", taken=undone.expected.removed_rows, back=rows, present=found.present)),
         asks=(f"undoes plan {short(undone.plan_id)} (quarantine): brings back {amount(rows, 'rows')}",),
     )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, assert_never
 
-from message_lifecycle.model.change import CommitLog, RemoveFromView, RemoveRows, non_empty
+from message_lifecycle.model.change import CommitLog, RemoveFromView, RemoveRows, non_empty_commits
 from message_lifecycle.model.errors import HeldByLegalHold, offset_not_given, unknown_partition
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.hold import SparedOffsets
@@ -75,7 +75,7 @@ def plan(
     made = empty_plan_of_log("message_request", facts, policy, as_of=as_of)
     return replace(
         made,
-        changes=non_empty(
+        changes=non_empty_commits(
             RemoveFromView(mark=tuple(_view_removals(request, of_view or {}))), CommitLog(mark=tuple(map(removal_of, found.due)))
         ),
         selection=Selection(files=tuple(sorted(found.whole))),

@@ -6,7 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from message_lifecycle.model.change import CommitSnapshots, RestoreDocument, ReturnChanges, ReturnSnapshots, SnapshotDocument, non_empty
+from message_lifecycle.model.change import (
+    CommitSnapshots,
+    RestoreDocument,
+    ReturnChanges,
+    ReturnSnapshots,
+    SnapshotDocument,
+    non_empty_commits,
+)
 from message_lifecycle.model.document import DocumentState, DocumentTables, Synced
 from message_lifecycle.model.errors import later_plan, undo_source_gone
 from message_lifecycle.model.instants import Instant, deadline, is_dead
@@ -114,7 +121,7 @@ def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
     made = _empty_plan("snapshot_with_purge", facts.tables, facts.states, policy, facts.heeded, as_of=as_of)
     return replace(
         made,
-        changes=non_empty(CommitSnapshots(documents=tuple(actions))),
+        changes=non_empty_commits(CommitSnapshots(documents=tuple(actions))),
         expected=replace(made.expected, removed=tuple((reason, removed[reason]) for reason in _REASONS if removed[reason])),
         held=tuple(held),
         warnings=tuple(_shorten_warnings(warnings)),
@@ -383,7 +390,7 @@ def plan_undo(
     gone = 0 if taken is None else sum(action.document not in now for action in taken.actions)
     return replace(
         _empty_plan("undo", tables, states, policy, heeded, as_of=as_of),
-        changes=non_empty(
+        changes=non_empty_commits(
             ReturnChanges(documents=tuple(replace(one, snapshots=()) for one in back if one.changes), source_id=sources[0]),
             ReturnSnapshots(
                 documents=tuple(replace(one, changes_from=0, changes_before=0) for one in back if one.snapshots), source_id=sources[1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from message_lifecycle.model.change import ReturnToLog, ReturnToView, non_empty
+from message_lifecycle.model.change import ReturnToLog, ReturnToView, non_empty_commits
 from message_lifecycle.model.errors import later_plan, not_published, not_undoable, undo_window_passed
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.instants import Instant, format_to_second
@@ -129,7 +129,7 @@ def plan(
     changes = (
         ()
         if found is None
-        else non_empty(
+        else non_empty_commits(
             ReturnToLog(back=found.rows, mark=found.markers, source_id=found.source_id),
             ReturnToView(back=of_view.rows, source_id=of_view.source_id),
         )

@@ -125,7 +125,7 @@ class JsonFileLog:
         new = (entry for entry in seen.found.damaged if (seen.first.source, entry.position, entry.content) not in held)
         return self._quarantine.count_matching(tells) + sum(tells(entry.content) for entry in new)
 
-    def erase_damaged(self, tells: Callable[[bytes], bool]) -> None:
+    def erase_damaged_lines(self, tells: Callable[[bytes], bool]) -> None:
         if self._look().found.damaged:
             self.replace(self.head())  # into quarantine with them
         with translate_disk_errors():

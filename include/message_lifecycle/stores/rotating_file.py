@@ -174,7 +174,7 @@ class RotatingLog:
         new = (entry for file in seen.files for entry in file.found.damaged if (file.name, entry.position, entry.content) not in held)
         return self._quarantine.count_matching(tells) + sum(tells(entry.content) for entry in new)
 
-    def erase_damaged(self, tells: Callable[[bytes], bool]) -> None:
+    def erase_damaged_lines(self, tells: Callable[[bytes], bool]) -> None:
         if any(file.found.damaged for file in self._look().files):
             self.replace(self.head(), Removal(plan_id=None, offsets={}))  # into quarantine with them
         with translate_disk_errors():

@@ -228,11 +228,11 @@ def _find_lost_reclaim(s: Services, beginning: str) -> str | None:
 
 def _subject(s: Services, topic: str | None, deleted: str | None) -> tuple[TopicName, Work]:
     """Raises InvalidName, UnknownPlan, NothingDeleted."""
-    from message_lifecycle.app.operations.reclaim import deletion_of
+    from message_lifecycle.app.operations.reclaim import find_deletion
     from message_lifecycle.model.request import ReclaimDeleted
 
     if deleted is not None and topic is None:
-        deletion = deletion_of(s, deleted)
+        deletion = find_deletion(s, deleted)
         return deletion.topic, ReclaimDeleted(plan_id=deletion.plan_id)
     if topic is None or deleted is not None:
         raise typer.BadParameter("give either TOPIC, or --deleted PLAN")

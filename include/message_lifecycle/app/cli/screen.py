@@ -15,7 +15,7 @@ from functools import cached_property
 from io import StringIO
 from typing import TYPE_CHECKING, Any, cast
 
-from message_lifecycle.app.rendering import ABSENT, Block, Cell, Heading, Line, Notes, Rows, Table, as_json, kind_of
+from message_lifecycle.app.rendering import ABSENT, Block, Cell, Heading, Line, Notes, Rows, Table, as_json, type_name_of
 from message_lifecycle.app.wording import count
 from message_lifecycle.model.instants import format_to_second
 from message_lifecycle.model.names import safe
@@ -157,7 +157,7 @@ class Screen:
             return self._shorten_times(value(view)), ""
         found, kind = cast(Any, view), ""
         for name in value.split("."):
-            found, kind = getattr(found, name), kind_of(found, name)
+            found, kind = getattr(found, name), type_name_of(found, name)
             if found is None or found is ABSENT:
                 return "", kind
         if kind == "Instant":

@@ -75,7 +75,7 @@ class DeletedReclaim(SpaceOperation):
 
     def preview(self, s: Services, name: TopicName, work: Work, *, as_of: Instant) -> Plan:
         """Plan the reclaim. Raises UnknownPlan, NothingDeleted, UndoWindowOpen, LedgerMismatch, and errors from listing the folders."""
-        deletion = deletion_of(s, cast(ReclaimDeleted, work).plan_id)
+        deletion = find_deletion(s, cast(ReclaimDeleted, work).plan_id)
         found = _deleted_topic(s, deletion)
         policy, name = policy_of_deleted(s, found), deletion.topic
         s.ledger.check_as_of(as_of, policy.clock_skew_us)
@@ -118,7 +118,7 @@ def reclaimer_of(s: Services, name: TopicName) -> DeletedReclaimer:
     return s.stores.drop_tables
 
 
-def deletion_of(s: Services, plan_id: str) -> Plan:
+def find_deletion(s: Services, plan_id: str) -> Plan:
     """The plan that deleted a topic. Raises UnknownPlan, NothingDeleted."""
     deletion = s.ledger.record(plan_id).plan
     if not deletion.deleted_tables:
@@ -139,7 +139,7 @@ def is_gone(s: Services, name: TopicName) -> bool:
     except UnknownTopic:
         deletions = (outcome.plan_id for _, outcome in s.ledger.history(name, operations=_DELETION) if outcome.name == "published")
         last = next(deletions, None)
-        return last is not None and find_final_removal(s, deletion_of(s, last)) is not None
+        return last is not None and find_final_removal(s, find_deletion(s, last)) is not None
     except PartlyUnavailable:
         pass  # the topic exists
     return False

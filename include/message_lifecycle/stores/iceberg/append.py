@@ -185,10 +185,10 @@ def remove_leftovers(engine: Engine, name: TopicName, appended: BatchCommit, *, 
     snapshot = table.snapshot(appended.snapshot_id)
     kept = None if snapshot is None else {str(file.location()).rpartition("/")[2] for file in added_files(engine, table, snapshot)}
 
-    def is_left(file: str) -> bool:
+    def is_leftover(file: str) -> bool:
         return file.startswith(f"{appended.batch_id}-") and (file.endswith(scratch.SUFFIX) or (kept is not None and file not in kept))
 
-    store_of(name, kind=kind).remove_named(str(table.location()), is_left)
+    store_of(name, kind=kind).remove_named(str(table.location()), is_leftover)
 
 
 def added_files(engine: Engine, table: Java, snapshot: Java) -> Iterator[Java]:

@@ -57,7 +57,7 @@ from message_lifecycle.stores.iceberg.layout import (
     partitions_of,
     settings_of,
 )
-from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.named import WithNamedErrors
 from message_lifecycle.stores.iceberg.pointers import UNREADABLE, CatalogPointers, Place, Pointers, SqlPointers, look, reaching_catalog
 from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument, Within, is_absolute, reason_of
@@ -220,7 +220,7 @@ def _unreadable(place: Place, location: str, error: Exception) -> TableUnreadabl
     return TableUnreadable(".".join(place), location, reason_of(error))
 
 
-class IcebergTopics(NamesFailures):
+class IcebergTopics(WithNamedErrors):
     """Implements `ports.Topics` on the catalog.
 
     Args:

@@ -33,7 +33,7 @@ from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import Judge, Walk
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import AT_ONCE, PLAN_ID, UNDOES, commit_that_says, summary_of
-from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.named import WithNamedErrors
 from message_lifecycle.stores.iceberg.read import published_from_summary
 from message_lifecycle.stores.iceberg.transaction import Ready, commits_at_once
 
@@ -61,7 +61,7 @@ class Update:
     since: int | None = None
 
 
-class TableStore(NamesFailures, ChangeStore):
+class TableStore(WithNamedErrors, ChangeStore):
     """The shared part of all stores of tables.
 
     Args:

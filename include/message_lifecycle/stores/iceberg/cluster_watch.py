@@ -26,7 +26,7 @@ _POLL_SECONDS, _CONNECT_SECONDS = 5.0, 2.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Sight:
+class LossDetector:
     """Decides from regular observations whether the cluster is lost. A driver with working executors needs no master.
 
     Attributes:
@@ -67,7 +67,7 @@ class Watch:
         self.lost = False
         self._context = context
         dynamic = settings.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
-        self._sight = Sight(limit_seconds=LOST_SECONDS, keeps_executors=not dynamic)
+        self._detector = LossDetector(limit_seconds=LOST_SECONDS, keeps_executors=not dynamic)
         threading.Thread(target=self._look, name="cluster-watch", daemon=True).start()
 
     def _look(self) -> None:
@@ -75,7 +75,7 @@ class Watch:
             java = self._context._jsc.sc()
             while not java.isStopped():
                 executors = int(java.getExecutorMemoryStatus().size()) - 1  # the driver counts as one
-                if self._sight.is_lost(time.monotonic(), executors=executors, master_answers=bool(executors) or answers(self.master)):
+                if self._detector.is_lost(time.monotonic(), executors=executors, master_answers=bool(executors) or answers(self.master)):
                     self.lost = True
                     java.stop()
                     return

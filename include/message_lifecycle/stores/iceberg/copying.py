@@ -44,7 +44,7 @@ from message_lifecycle.stores.iceberg.fence import newest_state
 from message_lifecycle.stores.iceberg.incoming import CutRules, Numbering, OriginPlaces
 from message_lifecycle.stores.iceberg.key_mask import key_mask
 from message_lifecycle.stores.iceberg.layout import LEDGER, ROLE_PROPERTY, LogSummary
-from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.named import WithNamedErrors
 from message_lifecycle.stores.iceberg.puffin import marked
 from message_lifecycle.stores.iceberg.relations import duckdb_types, live_rows, opened
 from message_lifecycle.stores.iceberg.shares import Resources
@@ -94,7 +94,7 @@ class _Origin:
                     yield self.own_lifetimes(allowed)
 
 
-class IcebergCopier(NamesFailures):
+class IcebergCopier(WithNamedErrors):
     """Implements `ports.Copier`. The engine starts only if there are messages to copy.
 
     Args:

@@ -37,7 +37,7 @@ from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory
 from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown, texts, thrown
 from message_lifecycle.stores.iceberg.layout import DELETED
-from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.named import WithNamedErrors
 from message_lifecycle.stores.iceberg.new_table import uuid_at
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.reclaim_evidence import find_named_files, lies_below
@@ -63,7 +63,7 @@ _ROOM = 300
 _ALL = 2**62
 
 
-class IcebergDeletedReclaimer(NamesFailures, ChangeStore):
+class IcebergDeletedReclaimer(WithNamedErrors, ChangeStore):
     """Implements `ports.DeletedReclaimer`.
 
     Args:

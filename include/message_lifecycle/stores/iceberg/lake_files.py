@@ -126,10 +126,10 @@ class LakeFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         """Return a constant time, because data files are never written twice."""
         return datetime.fromtimestamp(0, UTC)
 
-    def _open(self, path: str, mode: str = "rb", **_: object) -> _Reading | _Writing:
+    def _open(self, path: str, mode: str = "rb", **_: object) -> _Reading | _OutputFile:
         path = self._strip_protocol(path)
         with _named_errors(path, "read" if mode == "rb" else "write"):
-            return self._reading(path) if mode == "rb" else _Writing(self._store.create(path), path, self._write)
+            return self._reading(path) if mode == "rb" else _OutputFile(self._store.create(path), path, self._write)
 
     def _reading(self, path: str) -> _Reading:
         with self._knowing:
@@ -214,7 +214,7 @@ class _Reading:
         return getattr(self._file, name)
 
 
-class _Writing:
+class _OutputFile:
     """A new file, open for writing."""
 
     def __init__(self, file: IO[bytes], path: str, pace: Pace) -> None:

@@ -26,7 +26,7 @@ from message_lifecycle.stores.iceberg.layout import (
     by_partition,
     offsets_of,
 )
-from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.named import WithNamedErrors
 from message_lifecycle.stores.iceberg.read import newest_state
 from message_lifecycle.stores.iceberg.table_folder import TableDocument
 from message_lifecycle.stores.iceberg.witness import Known, TableStanding, Witness, snapshots_before, state_of_document
@@ -59,7 +59,7 @@ class _Stated:
         return offsets_of(state.get(self.mark, "{}"))
 
 
-class IcebergLogIntegrity(NamesFailures):
+class IcebergLogIntegrity(WithNamedErrors):
     """Implements `ports.LogIntegrity` on tables. Only a repair needs Java."""
 
     def __init__(self, tables: Tables, engine: Callable[[], Engine]) -> None:

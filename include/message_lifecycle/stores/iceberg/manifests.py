@@ -338,7 +338,7 @@ def vector_files(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
                     yield referenced, path
 
 
-def removed_by(table: Table, snapshot: Snapshot, by: Collection[int]) -> list[str]:
+def files_removed_by(table: Table, snapshot: Snapshot, by: Collection[int]) -> list[str]:
     """Names of the data files that snapshots of these ids took out of the table; `snapshot`: the last of them, which lists them still."""
     prefix = location_prefix(table.location())
     return sorted(

@@ -22,7 +22,7 @@ from message_lifecycle.stores.iceberg.session import engine_failures
 T = TypeVar("T")
 
 
-class NamesFailures:
+class WithNamedErrors:
     """Base class of stores: wraps each public method of a store class and of its subclasses."""
 
     def __init_subclass__(cls, **given: object) -> None:

@@ -34,7 +34,7 @@ from message_lifecycle.stores.iceberg.layout import (
     of_plan,
     partitions_of,
 )
-from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.named import WithNamedErrors
 from message_lifecycle.stores.iceberg.pointers import Place as TablePlace
 from message_lifecycle.stores.iceberg.pointers import is_looking
 from message_lifecycle.stores.iceberg.segments import FileMetrics, InTime, log_state, may_share_offsets
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 
-class IcebergReader(NamesFailures):
+class IcebergReader(WithNamedErrors):
     """`ports.MessageReader` through PyIceberg."""
 
     def __init__(self, tables: Tables | None = None) -> None:
@@ -183,14 +183,14 @@ class IcebergReader(NamesFailures):
         return replace(published_from_summary(plan.plan_id, snapshot.snapshot_id, summary), at_once=AT_ONCE in summary)
 
     def removed_files(self, plan: Plan) -> Sequence[str]:
-        from message_lifecycle.stores.iceberg.manifests import removed_by
+        from message_lifecycle.stores.iceberg.manifests import files_removed_by
 
         table = self._tables.load(plan.topic)
         snapshot = self._commit_of(table, plan.plan_id)
         if snapshot is None:
             return ()
         _, own = of_plan(snapshot.snapshot_id, snapshot.parent_snapshot_id, _summary(snapshot))
-        return tuple(removed_by(table, snapshot, own))
+        return tuple(files_removed_by(table, snapshot, own))
 
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:
         from message_lifecycle.stores.iceberg.undo_sources import marker_ranges

@@ -30,7 +30,7 @@ from message_lifecycle.stores.iceberg import catalog, history, parsed
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.layout import ERASING, PARENT_PLAN_ID, PLAN_ID, STAGED_PLAN_ID
-from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.named import WithNamedErrors
 from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, kept_of_removed, list_files
 from message_lifecycle.stores.iceberg.table_folder import Metadata, TableDocument, Within
 from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, document_of, set_properties
@@ -47,7 +47,7 @@ RECLAIMED = "lifecycle._reclaimed"
 """On the topic's own table: what the last plan that came to its end has brought back, of all tables of the topic."""
 
 
-class IcebergReclaimer(NamesFailures, ChangeStore):
+class IcebergReclaimer(WithNamedErrors, ChangeStore):
     """`ports.Reclaimer` on tables.
 
     Args:

@@ -44,7 +44,7 @@ def scratch_database(*, memory: str) -> Iterator[duckdb.DuckDBPyConnection]:
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
         }
-        with named_files(folder), duckdb.connect(str(Path(folder) / "scratch.duckdb"), config=settings) as connection:
+        with named_file_errors(folder), duckdb.connect(str(Path(folder) / "scratch.duckdb"), config=settings) as connection:
             yield connection
 
 
@@ -52,7 +52,7 @@ _QUOTED_PATH = re.compile(r"""['"]((?:[a-z][a-z0-9+.-]*:/)?/[^'"]+)['"]""")
 
 
 @contextmanager
-def named_files(spill: str) -> Iterator[None]:
+def named_file_errors(spill: str) -> Iterator[None]:
     """Let DuckDB read files of tables in the block, and name its errors.
 
     Raises FileLost, FileUnreadable or StorageRefused if DuckDB's error names a file of a table. Errors about spilled files pass
@@ -82,12 +82,12 @@ def named_files(spill: str) -> Iterator[None]:
 
 @contextmanager
 def opened(resources: Resources) -> Iterator[tuple[duckdb.DuckDBPyConnection, Names]]:
-    """Open a database in memory, and the names under which the database opens files. Raises as `named_files`."""
+    """Open a database in memory, and the names under which the database opens files. Raises as `named_file_errors`."""
     import duckdb
 
     with (
         tempfile.TemporaryDirectory(dir=resources.spill_folder) as spill,
-        named_files(spill),
+        named_file_errors(spill),
         duckdb.connect(config=_settings(resources, spill)) as connection,
     ):
         yield connection, Names(connection, resources.read_bytes_per_second, resources.write_bytes_per_second)
@@ -256,7 +256,7 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
                 shared.spill.mkdir(mode=0o700)
         shared.asked += 1
     try:
-        with named_files(str(shared.spill)):
+        with named_file_errors(str(shared.spill)):
             try:
                 with shared.root.cursor() as session:
                     yield session

@@ -46,14 +46,14 @@ class Part:
 
 def write(store: Store, path: str, messages: Iterable[pa.RecordBatch]) -> Mapping[int, Batches]:
     """Write messages, which come in the order of the log; by partition, the batches. There is no file if there are no messages."""
-    writing = _Writing(store, path)
+    writing = _OutputFile(store, path)
     for batch in messages:
         writing.add(batch)
     return writing.close()
 
 
 @dataclass(slots=True)
-class _Writing:
+class _OutputFile:
     store: Store
     path: str
     held: list[pa.RecordBatch] = field(default_factory=list)

@@ -52,7 +52,7 @@ from message_lifecycle.stores.iceberg.layout import (
 )
 from message_lifecycle.stores.iceberg.manifests import DELETED as DELETED_ENTRY
 from message_lifecycle.stores.iceberg.manifests import DataFileContent, ManifestContent, entries, manifests_of, picking
-from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.named import WithNamedErrors
 from message_lifecycle.stores.iceberg.new_table import make_namespace, uuid_at
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.session import engine_failures
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 _ON_DELETED = (DELETED_BY, DELETED_AT, DELETED_GATE, DELETED_KIND)
 
 
-class _Mover(NamesFailures, ChangeStore):
+class _Mover(WithNamedErrors, ChangeStore):
     """Shared by both directions: all tables of a topic get other names, one after another.
 
     Args:

@@ -40,7 +40,7 @@ from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, newest_s
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, LogSummary
 from message_lifecycle.stores.iceberg.manifests import files_of
-from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.named import WithNamedErrors
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.shares import MEBIBYTE
 from message_lifecycle.stores.iceberg.tasks import NewFile
@@ -88,7 +88,7 @@ def _of_partitions(state: LogSummary, partitions: Collection[int]) -> LogSummary
     return LogSummary(end_offsets=ends, active={partition: state.active[partition] for partition in partitions})
 
 
-class IcebergWriter(NamesFailures):
+class IcebergWriter(WithNamedErrors):
     """ports.MessageWriter on a table. One writer at a time."""
 
     def __init__(self, engine: Callable[[], Engine]) -> None:

@@ -25,7 +25,7 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext, Copied, Topic
 from message_lifecycle.stores.memory import rows
 from message_lifecycle.stores.memory.evidence import evidence_of
-from message_lifecycle.stores.memory.rows import due_rows, markers_of, owed, removed_by, requested_rows, superseded_by
+from message_lifecycle.stores.memory.rows import due_rows, markers_of, owed, requested_rows, rows_removed_by, superseded_by
 from message_lifecycle.stores.memory.tables import (
     Position,
     StagedVersion,
@@ -244,7 +244,7 @@ class MemoryStore(ChangeStore):
         table, base = self.of(plan.topic).log, plan.requirements.snapshot_id
         # From the removal without markers, because a run that died here may have staged some.
         before, after = table.at(base), _apply_plan(table, base, plan)
-        gone = owed(table, plan.log_commit.sweep) if plan.log_commit.sweep else removed_by(before, after, plan)
+        gone = owed(table, plan.log_commit.sweep) if plan.log_commit.sweep else rows_removed_by(before, after, plan)
         made = markers_of(before, after, gone, plan, policy)
         staged = replace(staged, markers=StagedMarkers(count=len(made), digest=digest(made), superseded=superseded_by(made, after, plan)))
         table.staged[plan.plan_id] = StagedVersion(version=_apply_plan(table, base, plan, staged), markers=made)

@@ -153,8 +153,8 @@ class MemoryEraser(ChangeStore):
     ) -> Sequence[ValuePlace]:
         tables = self._store.of(name)
         if tables.topic.has_documents:
-            changes = {(document, row.server_seq): row.payload for document, row in _rows_ever(tables.changes)}
-            states = {(document, row.server_seq): row.state for document, row in _rows_ever(tables.snapshots)}
+            changes = {(document, row.server_seq): row.payload for document, row in _rows_of_all_versions(tables.changes)}
+            states = {(document, row.server_seq): row.state for document, row in _rows_of_all_versions(tables.snapshots)}
             return [
                 *_in_documents("log", changes, tables.changes.head, needle),
                 *_in_documents("snapshots", states, tables.snapshots.head, needle),
@@ -295,7 +295,7 @@ def _in_messages(kind: TableKind, ever: Found, head: Messages, needle: Needle) -
 # Documents
 
 
-def _rows_ever(table: Table[Mapping[str, tuple[Row, ...]]]) -> set[tuple[str, Row]]:
+def _rows_of_all_versions(table: Table[Mapping[str, tuple[Row, ...]]]) -> set[tuple[str, Row]]:
     """Return the rows of every readable version."""
     return {(document, row) for commit in table.commits for document, rows in commit.version.items() for row in rows}
 

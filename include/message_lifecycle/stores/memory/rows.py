@@ -200,7 +200,7 @@ def removed_rows(messages: Iterable[Message], reason: RemovalReason) -> tuple[Re
     )
 
 
-def removed_by(before: Version, after: Version, plan: Plan) -> Gone:
+def rows_removed_by(before: Version, after: Version, plan: Plan) -> Gone:
     """Return the messages that the staged change removes, with the reasons."""
     gone = difference(before.messages, after.messages).gone
     return [(message, action.reason) for position, message in gone.items() if (action := plan.removal_at(*position)) is not None]
@@ -355,7 +355,7 @@ def placed(rows: Iterable[ViewRow]) -> dict[Position, ViewRow]:
     return {(row.message.partition, row.message.offset): row for row in rows}
 
 
-def returning_view(before: ViewVersion, head: ViewVersion, plan: Plan, *, source_id: int | None) -> ReturningView:
+def find_returning_view_rows(before: ViewVersion, head: ViewVersion, plan: Plan, *, source_id: int | None) -> ReturningView:
     """See `ports.ViewReader`. `before`: the view before the plan's commit."""
     taken, then = named_positions(plan.view_removal.mark), placed(before.rows)
     known = sorted(taken & then.keys())

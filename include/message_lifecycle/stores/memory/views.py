@@ -22,7 +22,7 @@ from message_lifecycle.operations.compaction import CompactionRules, fold, rules
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NO_CONTEXT, ChangeStore, CommitContext
 from message_lifecycle.stores.memory import MemoryStore
-from message_lifecycle.stores.memory.rows import named_positions, placed, returning_view
+from message_lifecycle.stores.memory.rows import find_returning_view_rows, named_positions, placed
 from message_lifecycle.stores.memory.rows import view_evidence as undo_evidence
 from message_lifecycle.stores.memory.tables import StagedVersion, Table, ViewVersion, difference, in_order
 
@@ -350,7 +350,7 @@ class MemoryViews(_ViewChanges):
     def find_returning(self, view: ViewState, plan: Plan) -> ReturningView:
         table = self._view(plan.topic)
         source_id = table.source_of(plan.plan_id)
-        return returning_view(table.at(source_id), table.at(view.snapshot_id), plan, source_id=source_id)
+        return find_returning_view_rows(table.at(source_id), table.at(view.snapshot_id), plan, source_id=source_id)
 
     def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
         for row in self._view(name).at(view.snapshot_id).rows:

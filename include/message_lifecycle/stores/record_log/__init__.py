@@ -251,7 +251,7 @@ class DamagedRecords(Protocol):
     def count_matching(self, tells: Callable[[bytes], bool]) -> int:
         """Return how many damaged lines pass the test."""
 
-    def erase_damaged(self, tells: Callable[[bytes], bool]) -> None:
+    def erase_damaged_lines(self, tells: Callable[[bytes], bool]) -> None:
         """Remove these lines durably, and every damaged line from the log itself. Call it under `lock`."""
 
 

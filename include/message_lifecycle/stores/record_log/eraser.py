@@ -173,7 +173,7 @@ class RecordLogEraser(ChangeStore):
             if archive is not None and plan.rewrites_of("archive"):
                 erase_archive(archive, plan.topic, matches)
             if isinstance(log, DamagedRecords):
-                log.erase_damaged(partial(tells_key, matches=matches))
+                log.erase_damaged_lines(partial(tells_key, matches=matches))
             commits = head.with_commit(plan_id=plan.plan_id, removed=plan.expected.removed, files=())
             if log.head() != head:
                 # If a lock can lapse, a message of the key may have come after the search.

@@ -18,13 +18,13 @@ from message_lifecycle.model.undo import ReturningView
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.view_table import columns_of, files_by_partition, state_of
 from message_lifecycle.stores.iceberg.layout import COMPACTED
-from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.named import WithNamedErrors
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class IcebergViewReader(NamesFailures):
+class IcebergViewReader(WithNamedErrors):
     """Implements `ports.ViewReader`."""
 
     def __init__(self, tables: Tables | None = None) -> None:

@@ -96,7 +96,7 @@ class _ViewStore(TableStore):
         staged = view.snapshot_by_id(staged_id or 0)
         assert staged is not None and staged_view is not None, "its branch was just found"
         due = due_at(view, staged, Policy.from_values(plan.policy), as_of=plan.as_of)
-        judged = (_settings_hash(table, snapshot_id) for snapshot_id in self._judged_at(plan))
+        judged = (_settings_hash(table, snapshot_id) for snapshot_id in self._judged_snapshot_ids(plan))
         return Update(
             update=lambda on: change.add_to_update(on.newRowDelta(), base_id),
             condition=head_is(plan.plan_id, base_id, table="the compacted view was"),
@@ -109,7 +109,7 @@ class _ViewStore(TableStore):
             removed=staged_view.removed,
         )
 
-    def _judged_at(self, plan: Plan, /) -> Sequence[int | None]:
+    def _judged_snapshot_ids(self, plan: Plan, /) -> Sequence[int | None]:
         """Return the view's snapshots whose settings judged its messages. None for a view that did not exist yet."""
         return (self._base_id(plan),)
 
@@ -153,7 +153,7 @@ class IcebergViewStore(_ViewStore, IcebergViewReader):
         assert view_id is not None
         return older_rows_evidence(self._tables, plan, view_id)
 
-    def _judged_at(self, _plan: Plan) -> Sequence[int | None]:
+    def _judged_snapshot_ids(self, _plan: Plan) -> Sequence[int | None]:
         return ()  # a compaction judges every message itself
 
     def update_sql_view(self, name: TopicName, policy: Policy) -> str | None:
@@ -197,7 +197,7 @@ class IcebergViewReturns(_ViewStore):
         forget_source(self._tables, verdict.plan, self.kinds)
         return done
 
-    def _judged_at(self, plan: Plan) -> Sequence[int | None]:
+    def _judged_snapshot_ids(self, plan: Plan) -> Sequence[int | None]:
         return (self._base_id(plan), plan.view_return.source_id)
 
 

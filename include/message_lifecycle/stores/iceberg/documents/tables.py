@@ -20,7 +20,7 @@ from message_lifecycle.stores.iceberg.change import required_head
 from message_lifecycle.stores.iceberg.documents import DocumentFile, files_at, files_that_may_hold
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
-from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.named import WithNamedErrors
 
 if TYPE_CHECKING:
     from message_lifecycle.stores.iceberg.table_folder import TableDocument
@@ -150,7 +150,7 @@ FROM stored FULL JOIN kept USING (document){only} ORDER BY document
 """
 
 
-class IcebergDocumentReader(NamesFailures):
+class IcebergDocumentReader(WithNamedErrors):
     """Implements the reading part of `ports.Documents`."""
 
     def __init__(self, tables: Tables | None = None) -> None:

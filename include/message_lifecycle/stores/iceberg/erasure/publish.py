@@ -76,7 +76,7 @@ class TableErasure:
     memories: int
     steps: Steps
 
-    def rewriting(self, summary: Mapping[str, str]) -> MetadataRewrite:
+    def metadata_rewrite(self, summary: Mapping[str, str]) -> MetadataRewrite:
         return MetadataRewrite(
             io=self.io,
             plan_id=self.plan_id,
@@ -103,7 +103,7 @@ class TableErasure:
             if is_done(before, self.plan_id):
                 return
             self.check(before, matches)
-            self.rewriting(summary).change(base, builder)
+            self.metadata_rewrite(summary).change(base, builder)
             name = unreachable_list_name(self.plan_id)
             going = sorted(self._unreachable_files(before, document_of(builder.build()), str(base.metadataFileLocation())))
             with self.io.new_output(f"{before['location']}/{name}").create(overwrite=True) as stream:
@@ -340,7 +340,7 @@ def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: 
             )
         )
     erasure = replace(erasure, files={file.old: file for file in files}, memories=memories)
-    after = changed_metadata(metadata, erasure.rewriting({}).change)
+    after = changed_metadata(metadata, erasure.metadata_rewrite({}).change)
     _write(io, f"{document['location']}/{metadata_name(plan.plan_id)}", json.dumps(document_of(after)).encode())
     content = {"base": base, "files": json.loads(to_json(files)), "memories": memories}
     _write(io, f"{document['location']}/{stage_name(plan.plan_id)}", json.dumps(content).encode())

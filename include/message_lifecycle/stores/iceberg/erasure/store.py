@@ -43,7 +43,7 @@ from message_lifecycle.stores.iceberg.erasure.rewrite import KeyRowFinder
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, UndoWindow, ancestors, search, with_loose
 from message_lifecycle.stores.iceberg.fence import properties
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
-from message_lifecycle.stores.iceberg.named import NamesFailures
+from message_lifecycle.stores.iceberg.named import WithNamedErrors
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.read import published_from_summary
 from message_lifecycle.stores.iceberg.table_files import CLOCKS_DIFFER_MS, kept_versions
@@ -57,7 +57,7 @@ _KINDS = sorted((kind for kind, traits in TABLE_KINDS.items() if not traits.by_s
 """The tables next to the topic's own table, then that table: the order of their commits."""
 
 
-class IcebergEraser(NamesFailures, ChangeStore):
+class IcebergEraser(WithNamedErrors, ChangeStore):
     """Erases keys from Iceberg tables.
 
     Args:
