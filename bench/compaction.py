@@ -1,6 +1,6 @@
-"""Two-pass compaction with its gate, from process start to committed snapshot, next to DuckDB's plain two passes over the same files.
+"""Two-pass compaction from plan to verify, by the command and by a DAG run, next to DuckDB's plain two passes over the same files.
 
-A run and its gate are two processes, as in Airflow. The figures state both and their sum, which a user waits for.
+Each way is whole processes (`bench.whole_run`), and each run has a topic of its own.
 
 The peer runs in a process of its own, on two threads. DuckDB finds the latest offset of each key, and then copies those rows in order to
 bare Parquet files, without a commit. A figure is a ratio of medians of the same run. CPU time is the time of whole process trees, JVM and
@@ -13,22 +13,25 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from secrets import token_hex
 from statistics import median
 
 from bench import size
 from bench.compaction_data import Log
-from bench.compaction_topic import Measured, Run
+from bench.compaction_topic import AS_OF, Topic
 from bench.process_tree import Cost, cost_of_module
+from bench.whole_run import COMMAND, WAYS, Steps, by_command, by_dag_run, print_ways, ratio, total
 from lifecycle_local.environment import load_environment
 from lifecycle_local.layout import find_layout
 from message_lifecycle.app.config import LEDGER_URL
 from message_lifecycle.app.wiring import lake as wired
 from message_lifecycle.ledger import migrate_ledger
+from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.session import spark_session
@@ -45,15 +48,13 @@ MEMORY_MB = 2_048
 class Set:
     """A log, the tail that is new at a second compaction (None: compacted for the first time), and the limits.
 
-    `cpu`, `wall`: the greatest ratio to the peer, without the gate. `whole_cpu`, `whole_wall`: the same with the gate. `beside`: wall
-    ratio to another set's, without the gate. `whole_only`: another set runs the same code, so a part of the size leaves it out."""
+    `cpu`, `wall`: the greatest ratio of the command to the peer. `beside`: the command's wall ratio to another set's. `whole_only`: another
+    set runs the same code, so a part of the size leaves it out."""
 
     log: Log
     tail: Log | None = None
     cpu: float | None = None
     wall: float | None = None
-    whole_cpu: float | None = None
-    whole_wall: float | None = None
     beside: tuple[str, float] | None = None
     memory_mb: int | None = None
     whole_only: bool = False
@@ -61,9 +62,9 @@ class Set:
 
 @dataclass(slots=True)
 class Found:
-    """Costs of each run."""
+    """Costs of each run: ours by the name of the way, and the peer's."""
 
-    ours: list[Run] = field(default_factory=list)
+    ours: dict[str, list[Steps]] = field(default_factory=dict)
     theirs: list[Cost] = field(default_factory=list)
 
 
@@ -71,9 +72,9 @@ def sets(messages: int, keys: int) -> dict[str, Set]:
     unique = Log(messages=messages, partitions=PARTITIONS, keys=None)
     one, ten = (replace(unique, messages=messages // part, first=unique.rows) for part in (100, 10))
     return {
-        "log": Set(log=Log(messages=messages, partitions=PARTITIONS, keys=keys), cpu=1.5, wall=1.5, whole_cpu=3.0, whole_wall=3.0),
+        "log": Set(log=Log(messages=messages, partitions=PARTITIONS, keys=keys), cpu=2.0, wall=3.0),
         "one partition": Set(log=Log(messages=messages, partitions=1, keys=keys), beside=("log", 1.5), whole_only=True),
-        "unique": Set(log=unique, cpu=1.2, wall=1.2, whole_cpu=2.0, whole_wall=3.0, memory_mb=MEMORY_MB),
+        "unique": Set(log=unique, cpu=2.0, wall=3.0, memory_mb=MEMORY_MB),
         "1 % new": Set(log=unique, tail=one, cpu=0.3),
         "10 % new": Set(log=unique, tail=ten, cpu=0.45, whole_only=True),
     }
@@ -107,7 +108,7 @@ def measure(chosen: dict[str, Set], repeats: int, *, keep: bool) -> int:
         with measuring(scratch) as make:
             for name, one in chosen.items():
                 found = runs(make, one, scratch, repeats)
-                walls[name] = median(run.compaction.wall for run in found.ours)
+                walls[name] = median(total(steps).wall for steps in found.ours["command"])
                 missed += shown(name, one, found, walls)
     finally:
         if not keep:
@@ -116,18 +117,16 @@ def measure(chosen: dict[str, Set], repeats: int, *, keep: bool) -> int:
 
 
 @contextmanager
-def measuring(scratch: Path) -> Iterator[Callable[[int], Measured]]:
+def measuring(scratch: Path) -> Iterator[Callable[[int], Topic]]:
     """Yield a function that makes a topic with so many partitions. The topics and their ledger end with the block."""
     with own_ledger(scratch):
         session = spark_session("bench")
         session.sparkContext.setLogLevel("ERROR")
         # Found now: at the block's end the environment may be that of another lake.
-        services, stream, catalog = wired(), f"bench-{token_hex(4)}", Tables().catalog
-        made = list[Measured]()
+        services, stream, catalog, numbers = wired(), f"bench-{token_hex(4)}", Tables().catalog, count()
 
-        def make(partitions: int) -> Measured:
-            made.append(Measured.make(session, services, TopicName.parse(f"{stream}/{len(made)}"), partitions))
-            return made[-1]
+        def make(partitions: int) -> Topic:
+            return Topic.make(session, services, TopicName.parse(f"{stream}/{next(numbers)}"), partitions)
 
         try:
             yield make
@@ -153,57 +152,47 @@ def own_ledger(scratch: Path) -> Iterator[None]:
         shutil.rmtree(folder)
 
 
-def runs(make: Callable[[int], Measured], one: Set, scratch: Path, repeats: int) -> Found:
-    """Ours and the peers' in turn, each from the same state; what they leave is compared."""
-    topic, folders = make(one.log.partitions), [generated(one.log, scratch)]
-    topic.append(one.log, folders[0])
-    if one.tail is not None:
-        topic.compact()
-        folders.append(generated(one.tail, scratch))
-        topic.append(one.tail, folders[1])
+def runs(make: Callable[[int], Topic], one: Set, scratch: Path, repeats: int, chosen: Collection[str] = WAYS) -> Found:
+    """Measure ours and the peer's in turn, and compare their results. `chosen`: the ways to measure."""
+    logs = [one.log] if one.tail is None else [one.log, one.tail]
+    folders = [generated(log, scratch) for log in logs]
     files = ",".join(f"{folder}/*/*.parquet" for folder in folders)
-    found = Found()
+    found = Found(ours={way: [] for way in chosen})
     for _ in range(repeats):
-        found.ours.append(topic.measured(scratch))
         found.theirs.append(cost_of_module("bench.compaction_peer", files, str(scratch / "peer")))
-        assert found.ours[-1].made == found.theirs[-1].said, (found.ours[-1].made, found.theirs[-1].said)
-    topic.drop()
+        for way in chosen:
+            topic = make(one.log.partitions)
+            topic.append(logs[0], folders[0])
+            if one.tail is not None:
+                topic.compact()
+                topic.append(one.tail, folders[1])
+            found.ours[way].append(compact(way, topic))
+            made = topic.compacted()
+            assert made == found.theirs[-1].said, (made, found.theirs[-1].said)
+            topic.drop()
     return found
+
+
+def compact(way: str, topic: Topic) -> Steps:
+    if way == COMMAND:
+        return by_command("compact", str(topic.name), "--as-of", format_instant(AS_OF))
+    return by_dag_run("compaction", topic.name, AS_OF)
 
 
 def shown(name: str, one: Set, found: Found, walls: dict[str, float]) -> int:
     """Print the figures, and return the number of missed limits."""
-    runs, theirs = [run.compaction for run in found.ours], found.theirs
-    gates, whole = [run.gate for run in found.ours], [run.whole for run in found.ours]
-    print(f"{name}: load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; medians of {len(runs)} (each run)")
-    for kind, costs in (("ours", whole), ("- run", runs), ("- gate", gates), ("DuckDB", theirs)):
-        memory = median(cost.memory_mb for cost in costs)
-        print(f"  {kind:9} CPU {_of(costs, 'cpu')}  wall {_of(costs, 'wall')}  memory {memory:,.0f} MB")
-    print("  wall of steps: " + ", ".join(f"{step} {median(run.said[step] for run in runs):.2f}" for step in runs[0].said))
-    bounds = [
-        ("cpu", _ratio("cpu", whole, theirs), one.whole_cpu),
-        ("wall", _ratio("wall", whole, theirs), one.whole_wall),
-        ("cpu without the gate", _ratio("cpu", runs, theirs), one.cpu),
-        ("wall without the gate", _ratio("wall", runs, theirs), one.wall),
-    ]
+    whole = {way: [total(steps) for steps in runs] for way, runs in found.ours.items()}
+    print(f"{name}: load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; medians of {len(found.theirs)} (each run)")
+    cpu = print_ways(found.ours, found.theirs, "DuckDB")
+    bounds = [("cpu", cpu, one.cpu), ("wall", ratio("wall", whole[COMMAND], found.theirs), one.wall)]
     if one.beside is not None and one.beside[0] in walls:
         bounds.append((f"wall beside {one.beside[0]!r}", walls[name] / walls[one.beside[0]], one.beside[1]))
     if one.memory_mb is not None:
-        bounds.append(("memory, the most in MB,", max(cost.memory_mb for cost in whole), one.memory_mb))
+        bounds.append(("memory, the most in MB,", max(cost.memory_mb for costs in whole.values() for cost in costs), one.memory_mb))
     for what, figure, limit in bounds:
         print(f"  {what} {figure:,.2f}" + (f" (limit {limit:,})" if limit else ""))
     sys.stdout.flush()
     return sum(limit is not None and figure > limit for _, figure, limit in bounds)
-
-
-def _ratio(kind: str, mine: list[Cost], theirs: list[Cost]) -> float:
-    ours, peers = ([float(getattr(cost, kind)) for cost in costs] for costs in (mine, theirs))
-    return median(ours) / median(peers)
-
-
-def _of(costs: list[Cost], kind: str) -> str:
-    each = [getattr(cost, kind) for cost in costs]
-    return f"{median(each):.2f} ({', '.join(f'{one:.1f}' for one in each)})"
 
 
 def generated(log: Log, scratch: Path) -> Path:

@@ -1,25 +1,19 @@
-"""The topic that a compaction is measured on: its log as links to generated files, and its view put back after every run."""
+"""The topics that a compaction is measured on: each with its log as links to generated files."""
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from bench.compaction_data import START, Log
-from bench.process_tree import Cost, cost_of_module
-from message_lifecycle.app import seals, steps, witness
+from message_lifecycle.app import seals, steps
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.facts import ActiveSegment
-from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport
-from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg import view_file
 from message_lifecycle.stores.iceberg.catalog import Tables
@@ -31,51 +25,21 @@ from message_lifecycle.stores.iceberg.table_files import delete_files, list_file
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 from message_lifecycle.stores.iceberg.tasks import Store
 
-AS_OF = START + 43_200_000_000
-"""After every message of the logs, and before the end of any's own lifetime."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """The costs of one compaction.
-
-    Attributes:
-        compaction: From process start to commit, without the gate. The CPU time includes the end of the process.
-        gate: The process of the gate.
-        made: The count and the sum of the view's offsets.
-    """
-
-    compaction: Cost
-    gate: Cost
-    made: list[int]
-
-    @property
-    def whole(self) -> Cost:
-        """The cost that a user waits for: the two processes one after the other."""
-        run, gate = self.compaction, self.gate
-        return replace(run, wall=run.wall + gate.wall, cpu=run.cpu + gate.cpu, memory_mb=max(run.memory_mb, gate.memory_mb))
-
-
-def judged(run: str) -> Cost:
-    """Let the gate judge the run's plan in a process of its own."""
-    cost = cost_of_module("bench.compaction_gate", run)
-    assert cost.said == 0, cost.said
-    return cost
+AS_OF = Instant(START + 43_200_000_000)
+"""After every message of the logs, and before the end of any message's own lifetime."""
 
 
 @dataclass(slots=True)
-class Measured:
-    """One topic. `runs`: made so far; each has an `as_of` of its own, so that each has a plan of its own."""
+class Topic:
+    """One topic."""
 
     session: SparkSession
     services: Services
     name: TopicName
     partitions: int
-    runs: int = 0
-    ends: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, session: SparkSession, services: Services, name: TopicName, partitions: int) -> Measured:
+    def make(cls, session: SparkSession, services: Services, name: TopicName, partitions: int) -> Topic:
         settings: dict[str, Value] = {"message_expiry": 0, "cleanup_policy": "compact,delete"}
         services.topics.create(name, partitions=partitions, settings=settings, ledger=services.ledger.next_identity(name))
         return cls(session, services, name, partitions)
@@ -108,36 +72,22 @@ class Measured:
 
     def compact(self) -> None:
         """Compact the present messages in this process. The plan counts as passed by the gate."""
-        record = steps.plan(self.services, self.name, as_of=self._next(), work="compaction")
+        record = steps.plan(self.services, self.name, as_of=Instant(AS_OF - 1), work="compaction")
         steps.stage(self.services, record.plan.plan_id)
         self._pass_plan(record.plan.plan_id)
         steps.publish(self.services, record.plan.plan_id)
         outcome = steps.verify(self.services, record.plan.plan_id)
         assert outcome.name == "published", outcome
 
-    def measured(self, scratch: Path) -> Run:
-        """Measure a run and its gate, each in a fresh process, and restore the view after them."""
-        before = self._head()
-        with _answering(scratch) as (asked, answered, judged):
-            cost = cost_of_module("bench.compaction_run", str(self.name), format_instant(self._next()), str(asked), str(answered))
-        record = self.services.ledger.open_plan(self.name)
-        assert record is not None and record.staged is not None and record.staged.view is not None, "nothing was staged"
-        after = self._head()
-        assert after not in (None, before), "nothing was published"
-        engine_of_process().forget(self.name, kind=COMPACTED)
-        made = self.session.sql(f"SELECT count(*), sum(offset) FROM {sql_table(self.name, kind=COMPACTED)} VERSION AS OF {after}").collect()
-        self._put_back(record.plan, before)
-        return Run(compaction=replace(cost, wall=cost.said["until committed"]), gate=judged[0], made=list(made[0]))
+    def compacted(self) -> list[int]:
+        """Return the count and the sum of the view's offsets."""
+        return list(self.session.sql(f"SELECT count(*), sum(offset) FROM {sql_table(self.name, kind=COMPACTED)}").collect()[0])
 
     def drop(self) -> None:
         for kind in ("", COMPACTED):
             self._drop(kind)
         for kind in (LIVE, LATEST):
             view_file.drop((self.name.namespace, self.name.table(kind)))
-
-    def _next(self) -> Instant:
-        self.runs += 1
-        return Instant(AS_OF + self.runs)
 
     def _pass_plan(self, plan_id: str) -> None:
         record = self.services.ledger.record(plan_id)
@@ -146,20 +96,6 @@ class Measured:
         passed = Check(id="measured", says="judged in the measured runs", kind="rule", evaluated=True, passed=True, found="")
         report = GateReport(plan_id=plan_id, staged_snapshot_id=staged.snapshot_id, declared=1, checks=(passed,))
         self.services.ledger.record_report(staged, seals.sealed_report(self.services, record, staged, report))
-
-    def _head(self) -> int | None:
-        view = self.services.stores.view.view(self.name)
-        return None if view is None else view.snapshot_id
-
-    def _put_back(self, plan: Plan, before: int | None) -> None:
-        steps.close(self.services, plan, "superseded", "it was measured")
-        if before is None:
-            self._drop(COMPACTED)
-            return
-        engine_of_process().table(self.name, kind=COMPACTED).manageSnapshots().setCurrentSnapshot(before).commit()
-        # As another engine's rollback it stops the topic until a person accepts it; the next run begins from there.
-        witness.repair(self.services, self.name, by="bench", text="it was measured", accept_rollback=True)
-        assert self._head() is not None
 
     def _drop(self, kind: str) -> None:
         tables = Tables()
@@ -171,29 +107,3 @@ class Measured:
             io = tables.catalog.load_table(place).io
             tables.catalog.drop_table(place)
             delete_files(io, folder, [file.name for file in list_files(io, folder)])
-
-
-@contextmanager
-def _answering(scratch: Path) -> Iterator[tuple[Path, Path, list[Cost]]]:
-    """Make two pipes, (asked, answered), and a thread at their other ends that lets the gate judge one run. The list gets its cost."""
-    asked, answered, found = scratch / "asked", scratch / "answered", list[Cost]()
-    for pipe in (asked, answered):
-        pipe.unlink(missing_ok=True)
-        os.mkfifo(pipe)
-
-    def answer() -> None:
-        run = asked.read_text(encoding="utf-8").strip()
-        if run:
-            try:
-                found.append(judged(run))
-            finally:  # or who asked would wait for ever
-                answered.write_text("judged" if found else "failed", encoding="utf-8")
-
-    listening = threading.Thread(target=answer)
-    listening.start()
-    try:
-        yield asked, answered, found
-    finally:
-        if listening.is_alive() and not found:
-            asked.write_text("\n", encoding="utf-8")
-        listening.join()

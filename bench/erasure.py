@@ -1,9 +1,9 @@
 """Erasing one key, and ten keys in one request, from 20 million messages in 320 files: only the files with a key are rewritten.
 
-A fresh process plans, stages, judges, publishes and verifies. The peer is DuckDB on two threads. DuckDB does not know which files have the
+`lifecycle erase` records the request, plans, stages, judges, publishes and verifies, in one process. The peer is DuckDB on two threads. DuckDB does not know which files have the
 key, so it writes all files again without the key. Ten keys share each search. They are measured twice: ten keys in the files of the one
-key, and ten keys in files of their own, which are rewritten, too. Figures are of whole process trees, and medians. No process imports
-anything of this benchmark (`bench.erasure_run`). Run: `python -m bench erasure`.
+key, and ten keys in files of their own, which are rewritten, too. Figures are of whole processes, and medians. Run:
+`python -m bench erasure`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from bench import size
 from bench.compaction import own_ledger
 from bench.process_tree import Cost, cost_of_module
 from bench.ttl_rows import MESSAGES, PARTITIONS, ROWS, SEGMENTS, generated, prepared
+from bench.whole_run import by_command, total
 from lifecycle_local.environment import load_environment
-from message_lifecycle.app.services import Services
 from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import Tables
@@ -71,8 +71,10 @@ def _measured(data: Path, repeats: int) -> int:
     try:
         for _ in range(repeats):
             for label, keys in requests.items():
-                costs[label].append(erased(s, prepared(lake, data), keys, files=len(holding(data, keys))))
-            costs["DuckDB rewrites all"].append(cost_of_module("bench.erasure_run", "rewrite", str(data), str(rewritten), one[0].decode()))
+                costs[label].append(erased(prepared(s, lake, data), keys, files=len(holding(data, keys))))
+            costs["DuckDB rewrites all"].append(
+                cost_of_module("bench.rewrite_peer", str(data), str(rewritten), f"key != '{one[0].decode()}'::BLOB")
+            )
             shutil.rmtree(rewritten)
     finally:
         lake.drop()
@@ -88,16 +90,10 @@ def _measured(data: Path, repeats: int) -> int:
     return size.status(kept=ratio <= LIMIT)
 
 
-def erased(s: Services, name: TopicName, keys: Sequence[bytes], *, files: int) -> Cost:
+def erased(name: TopicName, keys: Sequence[bytes], *, files: int) -> Cost:
     """Erase the keys by one request. `files`: how many files hold a key."""
-    found = s.topics.describe(name).ledger
-    assert found is not None, "its first commit names one"
-    s.ledger.accept(name, found)
     before = files_of(name)
-    request_id = token_hex(16)
-    digests = s.key_secret(True).digests(keys)
-    s.ledger.add_erasure(request_id, digests, topics=[name], forbid=False, requested_by="bench", why="bench")
-    cost = cost_of_module("bench.erasure_run", "erase", str(name), request_id)
+    cost = total(by_command("erase", "--topic", str(name), given="".join(f"{key.decode()}\n" for key in keys)))
     after = files_of(name)
     assert len(before.keys() - after.keys()) == files, "other files were written again than those that hold a key"
     assert all(after[file] == before[file] for file in before.keys() & after.keys()), "a file that stays was written again"

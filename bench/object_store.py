@@ -1,6 +1,6 @@
 """Compaction of a log of 20 million messages with its gate, in an object store and on this machine's disk, by turns.
 
-Fresh processes run each compaction and each gate. The tables in the store are behind a REST catalog that gives out keys. Tasks run in the
+A command of its own runs each compaction with its gate. The tables in the store are behind a REST catalog that gives out keys. Tasks run in the
 driver, on two threads, on both sides. The benchmark compares the results. The store is a process of its own on the same cores, so the
 output also states the store's CPU time. The store is versitygw if installed (`bench.gateway`), else our own. Run:
 `python -m bench object_store [--messages N] [--repeats N]`.
@@ -12,22 +12,22 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
-from statistics import median
 from threading import Event
 from typing import cast
 
 from tests.lakes import Lake, rest_lake
 
 from bench import gateway, size
-from bench.compaction import KEYS, MESSAGES, PARTITIONS, REPEATS, generated, measuring
+from bench.compaction import KEYS, MESSAGES, PARTITIONS, REPEATS, compact, generated, measuring
 from bench.compaction_data import Log
-from bench.compaction_topic import Measured
+from bench.compaction_topic import Topic
 from bench.process_tree import Cost, Used, watching
+from bench.whole_run import COMMAND, print_costs, ratio, total
 from lifecycle_local.cluster import Key
 from lifecycle_local.environment import load_environment
 from lifecycle_local.java import STORE_JARS, ensure_jars, find_java
@@ -45,18 +45,21 @@ OPTIONS = "spark.driver.extraJavaOptions"
 
 @dataclass(slots=True)
 class Side:
-    """One of the two lakes, with the ledger of its topic."""
+    """One of the two lakes, with the ledger of its topics."""
 
-    topic: Measured
+    make: Callable[[int], Topic]
+    log: Log
     ledger: str
     costs: list[Cost] = field(default_factory=list)
     made: list[list[int]] = field(default_factory=list)
 
     def measure(self, scratch: Path) -> None:
         os.environ[LEDGER_URL] = self.ledger
-        run = self.topic.measured(scratch)
-        self.costs.append(run.whole)
-        self.made.append(run.made)
+        topic = self.make(self.log.partitions)
+        topic.append(self.log, generated(self.log, scratch))
+        self.costs.append(total(compact(COMMAND, topic)))
+        self.made.append(topic.compacted())
+        topic.drop()
 
 
 def main() -> int:
@@ -128,10 +131,7 @@ def described(lake: Lake) -> Settings:
 @contextmanager
 def side(scratch: Path, log: Log) -> Iterator[Side]:
     with measuring(scratch) as make:
-        topic = make(log.partitions)
-        topic.append(log, generated(log, scratch))
-        yield Side(topic, os.environ[LEDGER_URL])
-        topic.drop()
+        yield Side(make, log, os.environ[LEDGER_URL])
 
 
 @contextmanager
@@ -151,23 +151,12 @@ def shown(disk: Side, remote: Side, served: list[Used]) -> int:
     """1 where the bound was missed."""
     print(f"{gateway.name()}; load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; medians of {len(disk.costs)} (each run)")
     for name, one in (("disk", disk), ("store", remote)):
-        steps = ", ".join(f"{step} {median(cost.said[step] for cost in one.costs):.2f}" for step in one.costs[0].said)
-        print(
-            f"  {name:6} CPU {_of(one, 'cpu')}  wall {_of(one, 'wall')}  memory {median(c.memory_mb for c in one.costs):,.0f} MB; {steps}"
-        )
+        print_costs(name, one.costs)
     print(f"  the store's own CPU: {', '.join(f'{used.cpu:.1f}' for used in served)}")
-    cpu, wall = (_median(remote, what) / _median(disk, what) for what in ("cpu", "wall"))
+    cpu, wall = (ratio(what, remote.costs, disk.costs) for what in ("cpu", "wall"))
     print(f"  store beside disk: CPU {cpu:.2f}, wall {wall:.2f} (limit {LIMIT})")
     # Our own store uses the same cores, and one process serves all requests. Its time says nothing about the readers' speed.
     return size.status(kept=gateway.program() is None or wall <= LIMIT)
-
-
-def _median(one: Side, what: str) -> float:
-    return median(float(getattr(cost, what)) for cost in one.costs)
-
-
-def _of(one: Side, what: str) -> str:
-    return f"{_median(one, what):.2f} ({', '.join(f'{getattr(cost, what):.1f}' for cost in one.costs)})"
 
 
 if __name__ == "__main__":

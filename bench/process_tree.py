@@ -24,7 +24,7 @@ _LOOKS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """`memory_mb`: highest sum of proportional set sizes, shared pages counted once. `said`: the JSON that it printed last."""
+    """`memory_mb`: highest sum of proportional set sizes, shared pages counted once. `said`: its last line, if that is JSON; else None."""
 
     wall: float
     cpu: float
@@ -32,9 +32,10 @@ class Cost:
     said: Any
 
 
-def cost_of(*command: str) -> Cost:
-    """Run the command to its end."""
-    done = subprocess.run([sys.executable, "-m", "bench.process_tree", *command], stdout=subprocess.PIPE, text=True, check=True)
+def cost_of(*command: str, given: str = "") -> Cost:
+    """Run the command to its end. `given`: its standard input."""
+    measured = [sys.executable, "-m", "bench.process_tree", *command]
+    done = subprocess.run(measured, input=given, stdout=subprocess.PIPE, text=True, check=True)
     found = json.loads(done.stdout.strip().splitlines()[-1])
     return Cost(**found)
 
@@ -121,9 +122,15 @@ def _main() -> int:
     # while they run, and misses less than an interval for each process.
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = max(used.ru_utime + used.ru_stime, sum(seen.values()))
-    last = json.loads(said[-1]) if said and not status else None
-    print(json.dumps({"wall": wall, "cpu": cpu, "memory_mb": peak[0], "said": last}))
+    print(json.dumps({"wall": wall, "cpu": cpu, "memory_mb": peak[0], "said": _parsed(said[-1]) if said and not status else None}))
     return status
+
+
+def _parsed(line: str) -> object:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
 
 
 def _watch(peak: list[float], seen: dict[int, float], over: threading.Event) -> None:

@@ -1,46 +1,41 @@
-"""Removing 200,000 overdue messages scattered over 20 million: planned, staged and published in a fresh process.
+"""Removing 200,000 overdue messages scattered over 20 million, from plan to verify, by the command and by a DAG run.
 
 The peer is the code that anyone would write without a table format: DuckDB, on two threads, writes the same files again without the
-messages. Figures are CPU time of whole process trees, start and JVM included, and medians. Runs of their own measure the gate: its own
-work, without the start of a session and without imports, as a share of a run's CPU. Run: `python -m bench ttl_rows`.
+messages. Figures are of whole processes (`bench.whole_run`), and medians. Run: `python -m bench ttl_rows`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
-from statistics import median
-from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 from tests.spark.lake import SECOND, Lake
 
 from bench import size
-from bench.segment_drop import cpu_seconds as treecpu_seconds
+from bench.compaction import own_ledger
+from bench.process_tree import Cost, cost_of_module
+from bench.whole_run import COMMAND, WAYS, Steps, by_command, by_dag_run, print_ways
 from lifecycle_local.environment import load_environment
 from lifecycle_local.layout import find_layout
-from message_lifecycle.app.operations.registry import suite_of
+from message_lifecycle.app.services import Services
+from message_lifecycle.app.wiring import lake as wired
 from message_lifecycle.model.facts import ActiveSegment
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.ports import CommitContext
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import LogSummary
-from message_lifecycle.stores.iceberg.session import spark_session
+from message_lifecycle.stores.iceberg.session import spark_session, sql_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
 PARTITIONS, SEGMENTS, ROWS = 4, size.of(80), 62_500
@@ -50,132 +45,72 @@ DUE_EVERY = 100
 VALUE_BYTES = 36
 REPEATS = size.repeats(3)
 LIMIT = 0.5
-GATE_LIMIT = 0.25
-NOW = 2_000_000_000 * SECOND
+NOW = 1_700_000_000 * SECOND
 _START = NOW - 86_400 * SECOND
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=REPEATS)
-    parser.add_argument("--remove", metavar="TOPIC", help=argparse.SUPPRESS)
-    parser.add_argument("--rewrite", metavar="FOLDER", help=argparse.SUPPRESS)
-    parser.add_argument("--gate", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     load_environment()
-    if given.remove:
-        print(json.dumps(remove(TopicName.parse(given.remove), gate=given.gate)))
-        return 0
-    data = generated()
-    if given.rewrite:
-        rewrite(data, Path(given.rewrite))
-        return 0
-    return measure(data, given.repeats)
+    return measure(
+        generated(),
+        given.repeats,
+        settings={"allow_msg_ttl": True},
+        as_of=Instant(NOW),
+        kept=MESSAGES - MESSAGES // DUE_EVERY,
+        kept_by_peer=[f"expires_at IS NULL OR epoch_us(expires_at) > {NOW}"],
+        limit=LIMIT,
+    )
 
 
-def measure(data: Path, repeats: int) -> int:
-    total = sum(file.stat().st_size for file in data.rglob("*.parquet"))
-    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; {MESSAGES:,} messages, {total / 1e9:.2f} GB")
-    session = spark_session("bench")
-    session.sparkContext.setLogLevel("ERROR")
-    lake = Lake(session, stream=f"bench-{token_hex(4)}")
-    ours, theirs, steps, share = [], [], [], []
+def measure(
+    data: Path, repeats: int, *, settings: Mapping[str, Value], as_of: Instant, kept: int, kept_by_peer: Sequence[str], limit: float
+) -> int:
+    """Measure the removal of single messages, ours and the peer's in turn, and print the figures.
+
+    Args:
+        data: The files of the topic.
+        repeats: How often to measure.
+        settings: The settings of the topic.
+        as_of: The time to judge by.
+        kept: How many messages both must keep.
+        kept_by_peer: The SQL condition of the messages that the peer keeps: one, or one for each partition.
+        limit: The greatest ratio of the CPU of the command to the peer's.
+    """
+    total_bytes = sum(file.stat().st_size for file in data.rglob("*.parquet"))
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; {MESSAGES:,} messages, {total_bytes / 1e9:.2f} GB")
     rewritten = data.with_name(f"rewritten-{token_hex(4)}")
-    try:
-        for _ in range(repeats):
-            cpu, told = _child("--remove", str(prepared(lake, data)))
-            ours.append(cpu)
-            steps.append(told)
-            theirs.append(_child("--rewrite", str(rewritten))[0])
-            assert sum(pq.read_metadata(file).num_rows for file in rewritten.iterdir()) == MESSAGES - MESSAGES // DUE_EVERY
-            share.append(_child("--remove", str(prepared(lake, data)), "--gate")[1])
-    finally:
-        lake.drop()
-        shutil.rmtree(rewritten, ignore_errors=True)
-    print(f"CPU seconds, whole process tree, medians of {repeats} (each run)")
-    print(f"  plan, stage, publish   {median(ours):6.2f}  {_each(ours)}")
-    for step in steps[0]:
-        print(f"    {step:20} {median(run[step] for run in steps):6.2f}")
-    print(f"  DuckDB rewrites        {median(theirs):6.2f}  {_each(theirs)}")
-    ratio = median(ours) / median(theirs)
-    gate = median(run["gate"] for run in share) / median(ours)
-    print(f"  ratio {ratio:.2f} (limit {LIMIT})")
-    print(f"  the gate's own work    {median(run['gate'] for run in share):6.2f}, {gate:.0%} of a run (limit {GATE_LIMIT:.0%})")
-    return size.status(kept=ratio <= LIMIT and gate <= GATE_LIMIT)
+    ours: dict[str, list[Steps]] = {way: [] for way in WAYS}
+    theirs: list[Cost] = []
+    with own_ledger(data.parent):
+        s, lake = wired(), Lake(spark_session("bench"), stream=f"bench-{token_hex(4)}")
+        lake.session.sparkContext.setLogLevel("ERROR")
+        try:
+            for _ in range(repeats):
+                for way, steps in ours.items():
+                    name = prepared(s, lake, data, **settings)
+                    steps.append(removed(way, name, as_of))
+                    ((found,),) = lake.session.sql(f"SELECT count(*) FROM {sql_table(name)}").collect()
+                    assert found == kept, (found, kept)
+                theirs.append(cost_of_module("bench.rewrite_peer", str(data), str(rewritten), *kept_by_peer))
+                assert sum(pq.read_metadata(file).num_rows for file in rewritten.iterdir()) == kept
+        finally:
+            lake.drop()
+            shutil.rmtree(rewritten, ignore_errors=True)
+    print(f"seconds, medians of {repeats} (each run)")
+    return size.status(kept=print_ways(ours, theirs, "DuckDB rewrites") <= limit)
 
 
-def _each(costs: Sequence[float]) -> str:
-    return ", ".join(f"{cost:.1f}" for cost in costs)
+def removed(way: str, name: TopicName, as_of: Instant) -> Steps:
+    """Remove what is due by that way."""
+    if way == COMMAND:
+        return by_command("run", str(name), "--as-of", format_instant(as_of))
+    return by_dag_run("message_cleaner", name, as_of)
 
 
-def _child(*arguments: str) -> tuple[float, dict[str, float]]:
-    """Return the CPU seconds of the process and its waited-for descendants, and the values that it printed last."""
-    process = subprocess.Popen([sys.executable, "-m", "bench.ttl_rows", *arguments], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    said = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise RuntimeError(f"{arguments} ended with {os.waitstatus_to_exitcode(status)}")
-    lines = said.strip().splitlines()
-    return usage.ru_utime + usage.ru_stime, json.loads(lines[-1]) if lines else {}
-
-
-def remove(name: TopicName, *, gate: bool) -> dict[str, float]:
-    """CPU seconds of each step."""
-    started, took = treecpu_seconds(), {}
-
-    def done(step: str) -> None:
-        nonlocal started
-        now = treecpu_seconds()
-        took[step], started = now - started, now
-
-    took["start"] = started
-    lake = Lake(spark_session("bench"), stream=name.stream)
-    lake.session.sparkContext.setLogLevel("ERROR")
-    store = lake.store()
-    done("session")
-    plan = lake.plan(name, NOW / SECOND)
-    assert dict(plan.expected.removed) == {"ttl": MESSAGES // DUE_EVERY}, plan.expected
-    done("plan")
-    staged = store.stage(plan)
-    done("stage")
-    if gate:
-        import great_expectations  # noqa: F401 - what it takes is told apart from what it does
-
-        from message_lifecycle.gates.runner import GreatExpectationsGate
-
-        done("gate's imports")
-        policy = lake.policy(name)
-        report = GreatExpectationsGate().judge(plan, staged, suite_of(plan, staged, policy), store.evidence(plan, staged, policy))
-        assert report.judgement == "passed", [check for check in report.checks if not check.passed]
-        done("gate")
-    published = store.publish(lake.verdict(plan, staged), CommitContext(ledger=lambda: ("bench", 1)))
-    assert sum(count for _, count in published.removed) == plan.expected.removed_rows
-    done("publish")
-    end(lake.session)
-    return took
-
-
-def end(session: SparkSession) -> None:
-    """Wait for the JVM: only then does its CPU count as this process's."""
-    gateway: Any = session.sparkContext._gateway
-    session.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait()
-
-
-def rewrite(data: Path, to: Path) -> None:
-    to.mkdir(exist_ok=True)
-    connection = duckdb.connect(config={"threads": 2})
-    for partition in range(PARTITIONS):
-        connection.sql(
-            f"COPY (SELECT * FROM read_parquet('{data}/{partition}/*.parquet') WHERE expires_at IS NULL OR epoch_us(expires_at) > {NOW}) "
-            f"TO '{to}/{partition}.parquet' (FORMAT parquet, COMPRESSION zstd)"
-        )
-
-
-def generated(name: str = "bench-ttl-rows", *, ascending: bool = False) -> Path:
+def generated(name: str = "bench-ttl", *, ascending: bool = False) -> Path:
     """Return the folder of the files, and write them if they are not there: `<partition>/<base offset>.parquet`.
 
     Args:
@@ -236,9 +171,12 @@ def _rows(partition: int, base: int, schema: pa.Schema, later: int) -> pa.Table:
     return pa.table([columns[field.name] for field in schema], schema=schema)
 
 
-def prepared(lake: Lake, data: Path, **settings: Value) -> TopicName:
-    """Make a topic with links to the files, appended in one commit. `settings`: of the topic, by default TTL."""
-    name = lake.topic(partitions=PARTITIONS, message_expiry=0, **(settings or {"allow_msg_ttl": True}))
+def prepared(s: Services, lake: Lake, data: Path, **settings: Value) -> TopicName:
+    """Make a topic with links to the files, appended in one commit. The ledger knows the topic, and its plans ask nobody."""
+    name = lake.topic(partitions=PARTITIONS, message_expiry=0, max_removed_fraction=1.0, **settings)
+    found = s.topics.describe(name).ledger
+    assert found is not None, "its first commit names one"
+    s.ledger.accept(name, found)
     table = engine_of_process().table(name)
     _append(table, _linked(data, local_path(str(table.location()))))
     return name

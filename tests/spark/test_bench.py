@@ -24,11 +24,11 @@ sys.argv[1:] = sys.argv[3:]
 sys.exit(module.main())
 """
 STEPS = {
-    "compaction": ("Measured.measured", "--only", "unique"),
+    "compaction": ("compact", "--only", "unique"),
     "due": ("cost",),
-    "erasure": ("cost_of_module",),
+    "erasure": ("erased",),
     "object_store": ("Side.measure",),
-    "ttl_rows": ("_child",),
+    "ttl_rows": ("removed",),
 }
 """A step of each benchmark that comes after it has made its topics, and options. The others make their topics as one of these does."""
 
