@@ -23,6 +23,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import LimitQuestion
 from message_lifecycle.model.rules import Limits
 from message_lifecycle.operations.compaction import CompactionRules
+from message_lifecycle.stores.iceberg import relations
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction import PartitionJob, evidence, kernel
 from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, FoldJob, FoldSettings
@@ -44,13 +45,15 @@ MEMORY_BYTES = 80 * MEBIBYTE
 Longs = NDArray[np.int64]
 
 
-def large_files(folder: Path, keys: Longs, chance: np.random.Generator, times: Longs | None = None) -> list[InputFile]:
+def large_files(
+    folder: Path, keys: Longs, chance: np.random.Generator, times: Longs | None = None, *, value_bytes: int = VALUE_BYTES
+) -> list[InputFile]:
     """Write a topic's files with these keys, in the order of their offsets; one message in twenty has no value. `times`: event times."""
     found, rows = [], len(keys) // FILES
     for number in range(FILES):
         mine = keys[number * rows : (number + 1) * rows]
         kinds = {field.name: field.type for field in SCHEMA.as_arrow()}
-        values = pa.Array.from_buffers(pa.binary(VALUE_BYTES), rows, [None, pa.py_buffer(chance.bytes(rows * VALUE_BYTES))])
+        values = pa.Array.from_buffers(pa.binary(value_bytes), rows, [None, pa.py_buffer(chance.bytes(rows * value_bytes))])
         columns = {
             "partition": pa.array(np.zeros(rows), pa.int32()),
             "offset": pa.array(np.arange(number * rows, (number + 1) * rows)),
@@ -125,12 +128,14 @@ def test_kernel_chooses_by_event_time_beyond_its_memory(threads: int, tmp_path: 
 RULES = CompactionRules(as_of=Instant(1))
 
 
-def judged(log: list[InputFile], view: list[InputFile], resources: Resources) -> evidence.PartitionSums:
-    """Return the gate's sums of the partition: first compaction of the log, with this view as the result."""
+def judged(
+    log: list[InputFile], view: list[InputFile], resources: Resources, *, before: list[InputFile] | None = None, after: int = -1
+) -> evidence.PartitionSums:
+    """Return the gate's sums of the partition: a compaction of the log's messages past `after`, and of the view `before`, into this view."""
     question = evidence.PartitionQuestion(
-        action=CompactPartition(partition=0, after=-1, through=ROWS, rows=ROWS),
+        action=CompactPartition(partition=0, after=after, through=ROWS, rows=ROWS),
         log=tuple(log),
-        before=(),
+        before=tuple(before or ()),
         after=tuple(view),
         rules=RULES,
         rewrite=True,
@@ -138,7 +143,9 @@ def judged(log: list[InputFile], view: list[InputFile], resources: Resources) ->
     return evidence._answered(question, resources)
 
 
-def test_gate_judges_more_rows_than_its_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", sample([ROWS // 10, ROWS], ROWS // 10))
+def test_gate_judges_more_rows_than_its_memory(at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "WINNERS_AT_ONCE", at_once)
     chance = np.random.default_rng(7)
     keys = chance.permutation(ROWS) % (ROWS // 2)
     tail = large_files(tmp_path, keys, chance)
@@ -162,6 +169,26 @@ def test_gate_judges_more_rows_than_its_memory(tmp_path: Path) -> None:
     found = judged(tail, [*view[:-1], replace(view[-1], path=str(tmp_path / "wrong.parquet"))], resources)
     assert (found.fresh["missing"], found.fresh["changed"], found.fresh["unwanted"]) == (1, 1, 0)
     assert found.disordered == 1
+
+
+def test_gate_writes_no_values_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition of 20 GB with 60 million keys filled a disk of 39 GB: a join wrote whole messages to it."""
+    monkeypatch.setattr(evidence, "WINNERS_AT_ONCE", ROWS // 10)
+    chance, value_bytes, half = np.random.default_rng(9), 200, ROWS // FILES
+    first, second = large_files(tmp_path, chance.permutation(ROWS), chance, value_bytes=value_bytes)
+    resources = Resources(spill_folder=str(tmp_path), threads=1)
+    views: list[list[InputFile]] = [[]]
+    for number, file in enumerate((first, second)):
+        after, through = number * half - 1, (number + 1) * half - 1
+        job = PartitionJob(partition=0, after=after, through=through, view=tuple(views[-1]), tail=(file,), rewrite=True)
+        result = kernel.compact(job, RULES, resources, data_folder=str(tmp_path / "data"), run=f"run{number}")
+        views.append([InputFile(path=new.path, size_bytes=new.bytes) for new in result.files])
+    settings, disk = relations._settings, ROWS * value_bytes // 4
+    monkeypatch.setattr(relations, "_settings", lambda *given: {**settings(*given), "max_temp_directory_size": f"{disk}B"})
+    found = judged([second], views[2], replace(resources, memory_bytes=2 * MEMORY_BYTES), before=views[1], after=half - 1)
+    assert found.fresh == {"unwanted": 0, "missing": 0, "null_keys_missing": 0, "changed": 0}
+    assert (found.found["old"], found.found["old_digest"]) == (found.stays["old"], found.stays["old_digest"])
+    assert found.found["old"] == sum(pq.read_metadata(file.path).num_rows for file in views[1])
 
 
 def test_limits_by_key_rank_more_rows_than_their_memory(tmp_path: Path) -> None:

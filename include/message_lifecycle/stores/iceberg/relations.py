@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, assert_never
@@ -146,6 +147,25 @@ _PLACE = ", f.file_index::BIGINT AS file, f.file_row_number AS row"
 
 
 NO_MESSAGES = f"(SELECT 0::BIGINT AS {OFFSET}, NULL::BLOB AS key)"
+
+
+def offset_spans(connection: duckdb.DuckDBPyConnection, offsets: str, count: int) -> list[str]:
+    """Return conditions that divide all offsets into at most `count` spans.
+
+    Args:
+        connection: The database of the relation.
+        offsets: `FROM ...`, a relation with a sample of the offsets. Each span has about as many of them.
+        count: How many spans to make, at most.
+    """
+    if count <= 1:
+        return ["true"]
+    shares = [number / count for number in range(1, count)]
+    ((cuts,),) = connection.execute(f"SELECT quantile_disc({OFFSET}, {shares}) {offsets}").fetchall()
+    ends = [None, *sorted(set(cuts or ())), None]
+    return [
+        " AND ".join([f"{OFFSET} > {low}"] * (low is not None) + [f"{OFFSET} <= {high}"] * (high is not None))
+        for low, high in pairwise(ends)
+    ]
 
 
 def live_rows(files: Sequence[InputFile], gone: str | None, names: Names) -> str:

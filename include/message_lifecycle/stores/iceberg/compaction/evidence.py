@@ -12,6 +12,7 @@ names one message.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
+WINNERS_AT_ONCE = 2_000_000
+"""So many winners of one join fit into the memory of a task."""
+SAMPLED_OFFSETS = 200_000
+"""About how many offsets decide where one span ends and the next begins."""
 Sum = dict[str, Any]
 _TOPIC = ", ".join(f'"{field.name}"' for field in TOPIC_SCHEMA.fields)
 
@@ -257,16 +262,34 @@ class _PartitionComparison:
         `wanted`: a WHERE condition instead would test every message, not only winners.
         """
         of, past = ("true", "true") if self._all_new else ("NOT of_view", f'j."offset" > {self._question.action.after}')
-        return self._query_sum(
-            f"""SELECT count_if(wanted IS NULL AND found IS NOT NULL) AS unwanted,
-                count_if(found IS NULL AND wanted IS NOT NULL AND NOT no_key) AS missing,
-                count_if(found IS NULL AND wanted IS NOT NULL AND no_key) AS null_keys_missing, count(*) FILTER (wanted <> found) AS changed
-            FROM (
-                SELECT j."offset", j.key IS NULL AS no_key,
-                    CASE WHEN NOT dead AND NOT ended AND NOT remembered THEN hash({_view_columns_list("j", "horizon")}) END AS wanted
-                FROM (FROM judged WHERE {of}) AS j SEMI JOIN winners AS w ON j."offset" = w."offset"
-            ) FULL JOIN (SELECT j."offset", hash({_view_columns_list("j", "delete_horizon")}) AS found FROM made AS j WHERE {past}) USING ("offset")"""
-        )
+        found = Counter[str]()
+        for span in self._spans():
+            found.update(
+                self._query_sum(
+                    f"""SELECT count_if(wanted IS NULL AND found IS NOT NULL) AS unwanted,
+                        count_if(found IS NULL AND wanted IS NOT NULL AND NOT no_key) AS missing,
+                        count_if(found IS NULL AND wanted IS NOT NULL AND no_key) AS null_keys_missing,
+                        count(*) FILTER (wanted <> found) AS changed
+                    FROM (
+                        SELECT j."offset", j.key IS NULL AS no_key,
+                            CASE WHEN NOT dead AND NOT ended AND NOT remembered THEN hash({_view_columns_list("j", "horizon")}) END AS wanted
+                        FROM (FROM judged WHERE {of} AND {span}) AS j SEMI JOIN (FROM winners WHERE {span}) AS w ON j."offset" = w."offset"
+                    ) FULL JOIN (
+                        SELECT j."offset", hash({_view_columns_list("j", "delete_horizon")}) AS found FROM made AS j WHERE {past} AND {span}
+                    ) USING ("offset")"""
+                )
+            )
+        return dict(found)
+
+    def _spans(self) -> list[str]:
+        """Return conditions that divide all offsets. No span has many more than WINNERS_AT_ONCE winners.
+
+        A join with more winners than fit into memory would write the rows that it compares to disk, with their values. They may be as large
+        as the partition.
+        """
+        winners = self._query_sum("SELECT count(*) AS winners FROM winners")["winners"]
+        sampled = f"""FROM winners WHERE hash("offset") % {max(1, winners // SAMPLED_OFFSETS)} = 0"""
+        return relations.offset_spans(self._connection, sampled, -(-winners // WINNERS_AT_ONCE))
 
     def _count_unchanged_messages(self) -> Sum:
         """Count the messages that went in, and messages of the view that stay unchanged.
@@ -279,7 +302,7 @@ class _PartitionComparison:
         old = f"(NOT coalesce(newer, false) AND NOT dead AND NOT {due} AND {keep})"
         return self._query_sum("SELECT sum(tail_rows)::BIGINT AS tail_rows FROM latest") | self._query_sum(
             f"""SELECT count(*) AS view_rows, count_if(NOT coalesce(newer, false)) AS unreplaced, {self._old_messages_query(old)}
-            FROM (FROM judged WHERE of_view AND NOT remembered) AS j LEFT JOIN latest AS l ON l.key = j.key"""
+            FROM {self._with_digest("judged WHERE of_view AND NOT remembered")} AS j LEFT JOIN latest AS l ON l.key = j.key"""
         )
 
     def _count_view_messages(self, fresh: Sum) -> Sum:
@@ -292,7 +315,7 @@ class _PartitionComparison:
         repeated = "0" if self._all_new else "count_if(coalesce(newer, false))"
         found = self._query_sum(f'SELECT count(*) AS rows, count_if("offset" > {action.through}) AS beyond FROM made') | self._query_sum(
             f"""SELECT count_if(NOT coalesce(newer, false)) AS unreplaced, {repeated} AS repeated_keys, {self._old_messages_query("true")}
-            FROM (FROM made WHERE "offset" <= {action.after}) AS j LEFT JOIN latest AS l ON l.key = j.key"""
+            FROM {self._with_digest(f'made WHERE "offset" <= {action.after}')} AS j LEFT JOIN latest AS l ON l.key = j.key"""
         )
         if fresh["unwanted"]:
             past = "true" if self._all_new or self._question.rewrite else f'"offset" > {action.after}'
@@ -306,11 +329,15 @@ class _PartitionComparison:
         """Return the SQL for the number and the digest of the view's old messages. By event time every message is compared as a new one."""
         if self._all_new:
             return "0 AS old, 0 AS old_digest"
-        return f"count_if({condition}) AS old, sum(hash({self._identity_columns()})::HUGEINT) FILTER ({condition}) AS old_digest"
+        return f"count_if({condition}) AS old, sum(digest::HUGEINT) FILTER ({condition}) AS old_digest"
 
-    def _identity_columns(self) -> str:
-        """Return the columns that identify a message of the view before and after the run."""
-        return _view_columns_list("j", "delete_horizon") if self._question.rewrite else 'j."offset"'
+    def _with_digest(self, rows: str) -> str:
+        """Return the rows with a digest of what identifies a message of the view before and after the run.
+
+        The digest is computed before any join, because a join that does not fit into memory writes all columns that it still needs to disk.
+        """
+        columns = _view_columns_list("m", "delete_horizon") if self._question.rewrite else 'm."offset"'
+        return f"(SELECT m.*, hash({columns}) AS digest FROM (FROM {rows}) AS m)"
 
     def _count_disordered_files(self) -> int:
         """Count new files with descending or repeated offsets, and pairs of new files whose offsets overlap."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -41,6 +40,7 @@ from message_lifecycle.stores.iceberg.relations import (
     literal,
     live_rows,
     name_list,
+    offset_spans,
     opened,
 )
 from message_lifecycle.stores.iceberg.shares import Failed, Resources
@@ -402,19 +402,9 @@ class _Kernel:
         ).fetchall()
         ((read_rows, read_bytes),) = found
         count = -(-rows * read_bytes // (read_rows * self.resources.file_bytes))
-        if count <= 1:
-            return ["true"]
-        shares = [number / count for number in range(1, count)]
         # Sample the same offsets each time, so that a repeated attempt writes the same files.
         some = f"hash({OFFSET}) % {max(1, rows // self.resources.sampled_offsets)} = 0"
-        ((cuts,),) = self._run(f"SELECT quantile_disc({OFFSET}, {shares}) FROM {offsets} WHERE {some}").fetchall()
-        ends = [None, *sorted(set(cuts or ())), None]
-        return [
-            " AND ".join(
-                [f"{OFFSET} > {low}"] * (low is not None) + [f"{OFFSET} <= {high}"] * (high is not None),
-            )
-            for low, high in pairwise(ends)
-        ]
+        return offset_spans(self.connection, f"FROM {offsets} WHERE {some}", count)
 
     # Shared by both passes.
 
