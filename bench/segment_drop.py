@@ -1,42 +1,50 @@
-"""Dropping 60 % of a topic's segments: facts, plan, stage and publish of the exact list of files, in one warm application.
+"""Dropping 60 % of a topic's segments, next to `DELETE` by a range of segments and `expire_snapshots` in Spark, on an equal table.
 
-The peer is the code that anyone would write first in Spark on an equal table: `DELETE` by a range of segments, then `expire_snapshots`.
-Ours and the peer run in this process, one after the other. Figures are medians, with their ratio to the peer's. Then ours and the peer run
-once in a process of their own, from its start to its end; there, ours needs no Spark. The tables have no data: the work is on metadata, and
-the files are only named. Run: `python -m bench segment_drop [SEGMENTS ...]`.
+First, facts, plan, stage and publish of the exact list of files are measured in this warm process, in turn with the peer. Then whole
+processes are measured (`bench.whole_run`), from plan to verify, next to a plain Spark application. Figures are medians. The tables have no
+data: the work is on metadata, and files are only named, apart from the three files that the gate samples. Run:
+`python -m bench segment_drop [SEGMENTS ...]`.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from statistics import median
-from typing import cast
 
 from pyspark.sql import SparkSession
 from tests.spark.lake import SECOND, Lake
-from tests.spark.synthetic import Shape, append_segments
+from tests.spark.synthetic import Shape, append_segments, write_segment
 
 from bench import size
+from bench.compaction import own_ledger
+from bench.process_tree import Cost, cost_of_module
+from bench.segment_drop_peer import drop
+from bench.whole_run import COMMAND, WAYS, Steps, by_command, by_dag_run, print_ways, total
 from lifecycle_local.environment import load_environment
+from lifecycle_local.layout import find_layout
+from message_lifecycle.app.services import Services
+from message_lifecycle.app.wiring import lake as wired
+from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.ports import CommitContext
+from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.layout import CATALOG
-from message_lifecycle.stores.iceberg.session import spark_session, sql_table
+from message_lifecycle.stores.iceberg.session import spark_session
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 SHARE = 0.6
 ROWS = 10
 # Wall seconds that this may take at the most.
 LIMITS = {1_000: 0.5, 100_000: 5.0}
-MAX_RESIDENT_MB = 1024
+MAX_MEMORY_MB = 1024
 
 
 @dataclass(slots=True)
@@ -72,21 +80,18 @@ def cpu_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _resident_mb() -> float:
-    """Highest resident memory of this process and its JVM so far."""
-    lines = [line for process in _processes() for line in (process / "status").read_text().splitlines() if line.startswith("VmHWM")]
-    return sum(int(line.split()[1]) for line in lines) / 1024
-
-
 def _going(shape: Shape) -> int:
     return int(shape.segments * SHARE)
 
 
+def as_of(shape: Shape) -> Instant:
+    return Instant(shape.start_us + shape.segments * shape.step_us)
+
+
 def ours(lake: Lake, name: TopicName, shape: Shape, times: Times) -> None:
-    as_of = (shape.start_us + shape.segments * shape.step_us) / SECOND
     store = lake.store()
     with times.step("facts and plan"):
-        plan = lake.plan(name, as_of)
+        plan = lake.plan(name, as_of(shape) / SECOND)
     assert plan.expected.segments == _going(shape), plan.expected
     with times.step("stage"):
         staged = store.stage(plan)
@@ -96,46 +101,31 @@ def ours(lake: Lake, name: TopicName, shape: Shape, times: Times) -> None:
 
 
 def peer(lake: Lake, name: TopicName, shape: Shape, times: Times) -> None:
-    cut = _going(shape) * ROWS
-    with times.step("DELETE"):
-        lake.session.sql(f"DELETE FROM {sql_table(name)} WHERE partition = 0 AND segment < {cut}")
-    with times.step("expire_snapshots"):
-        lake.session.sql(
-            f"CALL {CATALOG}.system.expire_snapshots(table => '{name.namespace}.{name.table()}', older_than => TIMESTAMP '2100-01-01', retain_last => 1)"
-        ).collect()
+    with times.step("DELETE and expire_snapshots"):
+        drop(lake.session, *_arguments(name), _going(shape) * ROWS)
+
+
+def _arguments(name: TopicName) -> tuple[str, str, str]:
+    return CATALOG, name.namespace, name.table()
 
 
 def _prepared(lake: Lake, session: SparkSession, shape: Shape) -> TopicName:
     # Messages are one second apart. The expiry spans the remaining segments, so it removes every older message.
-    name = lake.topic(undo_window=1, message_expiry=(shape.segments - _going(shape)) * shape.step_us // SECOND)
+    expiry = (shape.segments - _going(shape)) * shape.step_us // SECOND
+    name = lake.topic(undo_window=1, message_expiry=expiry, max_removed_fraction=1.0)
     append_segments(session, name, shape)
+    for segment in {0, (_going(shape) - 1) // 2, _going(shape) - 1}:
+        write_segment(local_path(Tables().load(name).location()), shape, segment)
     return name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Driver:
-    """A process that does nothing but one drop: seconds from its start to its end, and the memory of it and its JVM."""
-
-    wall: float
-    cpu: float
-    resident_mb: float
-
-
-def _driver(lake: Lake, session: SparkSession, shape: Shape, who: str) -> Driver:
-    name = _prepared(lake, session, shape)
-    command = [sys.executable, "-m", "bench.segment_drop", "--driver", str(name), "--who", who, str(shape.segments)]
-    began = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    cpu, resident_mb = map(float, done.stdout.split()[-2:])
-    return Driver(wall=time.perf_counter() - began, cpu=cpu, resident_mb=resident_mb)
-
-
-def drive(name: TopicName, shape: Shape, who: str) -> None:
-    if who == "peer":
-        peer(Lake(_session(), stream=name.stream), name, shape, Times())
-    else:
-        ours(Lake(cast("SparkSession", None), stream=name.stream), name, shape, Times())  # it asks for none
-    print(f"{cpu_seconds():.2f} {_resident_mb():.0f}")
+def whole(way: str, s: Services, name: TopicName, shape: Shape) -> Steps:
+    found = s.topics.describe(name).ledger
+    assert found is not None, "its first commit names one"
+    s.ledger.accept(name, found)
+    if way == COMMAND:
+        return by_command("run", str(name), "--as-of", format_instant(as_of(shape)))
+    return by_dag_run("message_cleaner", name, as_of(shape))
 
 
 def _session() -> SparkSession:
@@ -144,14 +134,14 @@ def _session() -> SparkSession:
     return session
 
 
-def measure(session: SparkSession, lake: Lake, segments: int, repeats: int) -> bool:
+def measure(session: SparkSession, s: Services, lake: Lake, segments: int, repeats: int) -> bool:
     shape = Shape(segments=segments, rows=ROWS)
     mine, theirs = Times(), Times()
     runs: list[tuple[Callable[[Lake, TopicName, Shape, Times], None], Times]] = [(ours, mine), (peer, theirs)]
     for _ in range(repeats):
         for run, times in runs:
             run(lake, _prepared(lake, session, shape), shape, times)
-    print(f"\n{segments:,} segments, {int(segments * SHARE):,} go; medians of {repeats}, in seconds")
+    print(f"\n{segments:,} segments, {int(segments * SHARE):,} go; medians of {repeats}, in seconds, in this warm process")
     print(f"  {'':28}{'wall':>8}{'CPU':>8}")
     for label, times in (("", mine), ("peer: ", theirs)):
         for step in times.wall:
@@ -159,39 +149,44 @@ def measure(session: SparkSession, lake: Lake, segments: int, repeats: int) -> b
         print(f"  {label + 'all':28}{times.total(times.wall):8.2f}{times.total(times.cpu):8.2f}")
     wall = mine.total(mine.wall)
     print(f"  ratio to the peer: wall {wall / theirs.total(theirs.wall):.2f}, CPU {mine.total(mine.cpu) / theirs.total(theirs.cpu):.2f}")
-    mine_alone, theirs_alone = (_driver(lake, session, shape, who) for who in ("ours", "peer"))
-    for label, driver in (("a process of its own", mine_alone), ("peer: a process of its own", theirs_alone)):
-        print(f"  {label:28}{driver.wall:8.2f}{driver.cpu:8.2f}  {driver.resident_mb:.0f} MB")
-    print(f"  ratio to the peer: wall {mine_alone.wall / theirs_alone.wall:.2f}, CPU {mine_alone.cpu / theirs_alone.cpu:.2f}")
-    resident = mine_alone.resident_mb
-    print(f"  Python and JVM: {resident:.0f} MB (limit {MAX_RESIDENT_MB})")
+    ways: dict[str, list[Steps]] = {way: [] for way in WAYS}
+    applications: list[Cost] = []
+    for _ in range(repeats):
+        for way, found in ways.items():
+            found.append(whole(way, s, _prepared(lake, session, shape), shape))
+        last = _going(shape) * ROWS
+        applications.append(cost_of_module("bench.segment_drop_peer", *_arguments(_prepared(lake, session, shape)), str(last)))
+    print("  whole processes (each run)")
+    print_ways(ways, applications, "DELETE and expire")
+    memory = max(total(steps).memory_mb for steps in ways[COMMAND])
+    print(f"  memory of the command: {memory:.0f} MB (limit {MAX_MEMORY_MB})")
     limit = LIMITS.get(segments)
     if limit is None:
         return True
-    print(f"  limit {limit} s: {'kept' if wall <= limit else 'MISSED'}")
-    return wall <= limit and resident <= MAX_RESIDENT_MB
+    print(f"  limit {limit} s in the warm process: {'kept' if wall <= limit else 'MISSED'}")
+    return wall <= limit and memory <= MAX_MEMORY_MB
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("segments", nargs="*", type=int, default=[size.of(segments) for segments in sorted(LIMITS)])
     parser.add_argument("--repeats", type=int, default=size.repeats(3))
-    parser.add_argument("--driver", metavar="TOPIC", help=argparse.SUPPRESS)
-    parser.add_argument("--who", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     load_environment()
-    if arguments.driver:
-        drive(TopicName.parse(arguments.driver), Shape(segments=arguments.segments[0], rows=ROWS), arguments.who)
-        return 0
-    session = _session()
-    lake = Lake(session, stream=f"bench-{token_hex(4)}")
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores: above that, read CPU")
+    with own_ledger(find_layout().scratch):
+        return _measured(arguments.segments, arguments.repeats)
+
+
+def _measured(sizes: Sequence[int], repeats: int) -> int:
+    session, s = _session(), wired()
+    lake = Lake(session, stream=f"bench-{token_hex(4)}")
     try:
         warm = Times()
         for run in (ours, peer):
             run(lake, _prepared(lake, session, shape := Shape(segments=size.of(1_000), rows=ROWS)), shape, warm)
         # Measure all sizes, even if one misses its limit.
-        kept = [measure(session, lake, segments, arguments.repeats) for segments in arguments.segments]
+        kept = [measure(session, s, lake, segments, repeats) for segments in sizes]
         return size.status(kept=all(kept))
     finally:
         lake.drop()

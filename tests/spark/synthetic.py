@@ -6,11 +6,15 @@ For figures, and to prove that no data file is opened. The loop runs in the JVM,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.engine import engine_of_process
 from message_lifecycle.stores.iceberg.layout import LogSummary
 
@@ -90,6 +94,22 @@ def append_segments(session: SparkSession, name: TopicName, shape: Shape) -> Non
         properties,
     ]
     run.evaluate(_array(gateway, jvm.Object, values))
+
+
+def write_segment(table: Path, shape: Shape, segment: int) -> None:
+    """Write the file of one segment of partition 0, for a reader that opens it. `table`: the folder of the table."""
+    base, oldest, names = shape.first + segment * shape.rows, shape.start_us + segment * shape.step_us, SCHEMA.as_arrow()
+    offsets = range(base, base + shape.rows)
+    columns = {
+        "partition": pa.array([0] * shape.rows, pa.int32()),
+        "offset": pa.array(offsets, pa.int64()),
+        "append_time": pa.array([oldest + at * shape.step_us // shape.rows for at in range(shape.rows)], names.field("append_time").type),
+        "segment": pa.array([base] * shape.rows, pa.int64()),
+    }
+    every = [columns.get(field.name, pa.nulls(shape.rows, field.type)) for field in names]
+    file = table / "data" / "partition=0" / f"segment={base}" / f"00000-0-{segment}-0-00001.parquet"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(every, names=names.names), file)
 
 
 def end_state(shape: Shape) -> LogSummary:
