@@ -1,10 +1,9 @@
 """Folding documents: one document with 100,000 changes, and 100,000 documents with twenty changes each.
 
 The first figure compares a task's whole work on one document (reading, order, fold, the written snapshot) with the bare loop over its fold,
-in one process. The changes are a real editing history, repeated from its beginning when it ends. The second figure compares a run in a warm
-session, from the states to both commits, with the same fold over the same table by a plain `applyInPandas`, whose result is not stored. The
-gate's proof is a separate figure. CPU time is the time of the whole process tree. Figures are medians. Run:
-`python -m bench.documents [--documents N] [--repeats N]`.
+in one process. The changes are a real editing history, repeated from its beginning when it ends. The second figure compares whole processes
+(`bench.whole_run`), from plan to verify, with a plain Spark application that does the same fold over the same table by `applyInPandas`, and
+stores no result. The gate folds every document again. Figures are medians. Run: `python -m bench documents [--documents N] [--repeats N]`.
 """
 
 from __future__ import annotations
@@ -17,32 +16,34 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from statistics import median
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from sqlalchemy import create_engine, insert
 from tests.spark.lake import Lake, tables
-from tests.verdicts import let_pass
 
 from bench import size
-from bench.process_tree import cpu_of_tree
+from bench.compaction import own_ledger
+from bench.process_tree import Cost, cost_of_module, cpu_of_tree
+from bench.whole_run import COMMAND, WAYS, Steps, by_command, by_dag_run, print_ways, ratio, total
 from lifecycle_local.demo_data import editing_trace
 from lifecycle_local.environment import load_environment
+from lifecycle_local.layout import find_layout
+from message_lifecycle.app.config import LEDGER_URL
+from message_lifecycle.app.services import Services
+from message_lifecycle.app.wiring import lake as wired
 from message_lifecycle.folds import fold_of
+from message_lifecycle.ledger.database import key_of
+from message_lifecycle.ledger.tables import synced_seqs
 from message_lifecycle.model.change import SnapshotDocument
-from message_lifecycle.model.document import Change, Synced
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.document import Change
+from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.model.settings import Policy, resolve
-from message_lifecycle.operations.snapshot_with_purge import DocumentFacts, plan
-from message_lifecycle.ports import CommitContext
 from message_lifecycle.stores.iceberg.columns import BUCKET
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, FoldJob, FoldSettings
@@ -57,12 +58,10 @@ from message_lifecycle.stores.iceberg.shares import MEBIBYTE, Resources
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.tasks import InputFile, NewFile
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 CHANGES_OF_ONE, DOCUMENTS, CHANGES_EACH = size.of(100_000), size.of(100_000), 20
 LOOP_LIMIT, GROUPS_LIMIT = 0.5, 3.0
 REPEATS = size.repeats(3)
+AS_OF = Instant(1_700_000_000_000_000)
 SETTINGS: dict[str, Value] = {
     "fold": "json_merge_patch",
     "snapshot_interval": 10,
@@ -153,87 +152,49 @@ def edits(count: int) -> list[Change]:
 
 
 def many_documents(documents: int, repeats: int) -> int:
-    changes = documents * CHANGES_EACH
     print(f"{documents:,} documents of {CHANGES_EACH} changes: load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    session = spark_session("bench")
-    session.sparkContext.setLogLevel("ERROR")
-    lake = Lake(session, stream=f"bench-{token_hex(4)}")
-    ours, proofs, groups = list[Took](), list[Took](), list[Took]()
-    try:
-        for number in range(repeats):
-            name = TopicName(stream=lake.stream, topic=f"documents-{number}")
-            lake.topics.create(name, partitions=1, settings=SETTINGS, ledger=("ledger", 1))
-            fill(name, documents)
-            before = stored_bytes(name)
-            groups.append(timed(partial(by_groups, session, name)))
-            made, proved = run(lake, name, documents)
-            ours.append(made)
-            proofs.append(proved)
-        after, live = stored_bytes(name), live_bytes(name)
-    finally:
-        lake.drop()
-    theirs = shown("applyInPandas", groups, changes)
-    mine = shown("ours", ours, changes)
-    shown("gate's proof", proofs, changes)
+    ours: dict[str, list[Steps]] = {way: [] for way in WAYS}
+    theirs, sizes = list[Cost](), list[tuple[int, int, int]]()
+    with own_ledger(find_layout().scratch):
+        s, session = wired(), spark_session("bench")
+        session.sparkContext.setLogLevel("ERROR")
+        lake = Lake(session, stream=f"bench-{token_hex(4)}")
+        try:
+            for number in range(repeats):
+                for way, steps in ours.items():
+                    name = made(s, TopicName(stream=lake.stream, topic=f"documents-{number}-{len(way)}"), documents)
+                    before = stored_bytes(name)
+                    if way == COMMAND:
+                        theirs.append(cost_of_module("bench.documents_peer", sql_table(name)))
+                        steps.append(by_command("run", str(name), "--as-of", format_instant(AS_OF)))
+                        sizes.append((before, live_bytes(name), stored_bytes(name)))
+                    else:
+                        steps.append(by_dag_run("snapshot_with_purge", name, AS_OF))
+                    found = [session.sql(f"SELECT count(*) FROM {sql_table(name, kind=kind)}").collect()[0][0] for kind in ("", SNAPSHOTS)]
+                    assert found == [documents, documents], found  # each document has its last change, and a snapshot
+        finally:
+            lake.drop()
+    print_ways(ours, theirs, "applyInPandas")
+    before, live, after = sizes[-1]
     print(
         f"  storage: {before / 1e6:.1f} MB of changes before; {live / 1e6:.1f} MB live after, {after / 1e6:.1f} MB with what reclaim may take"
     )
-    ratio = theirs.wall / mine.wall
-    print(f"  changes a second beside applyInPandas {ratio:.2f} (limit {GROUPS_LIMIT})")
-    return size.status(kept=ratio >= GROUPS_LIMIT)
+    quicker = 1 / ratio("wall", [total(steps) for steps in ours[COMMAND]], theirs)
+    print(f"  changes a second beside applyInPandas {quicker:.2f} (limit {GROUPS_LIMIT})")
+    return size.status(kept=quicker >= GROUPS_LIMIT)
 
 
-def run(lake: Lake, name: TopicName, documents: int) -> tuple[Took, Took]:
-    """Return the cost of a run and the cost of its proof. The run purges every document's changes except the last."""
-    s, policy = lake.services(), resolve(topic=SETTINGS, server={})
-    store, snapshots, changes = s.documents, s.stores.snapshots, s.stores.changes
-    synced = {document: (Synced(document=document, client="a", server_seq=CHANGES_EACH, at=None),) for document in names(documents)}
-    proofs = list[Took]()
-
-    def deed() -> None:
-        found = store.tables(name)
-        facts = DocumentFacts(tables=found, states=store.states(name, found), synced=synced, accepted=policy.values)
-        made = plan(facts, policy, as_of=Instant(1))
-        staged = snapshots.stage(made)
-        assert staged.documents is not None
-        assert (staged.documents.made, staged.documents.purged) == (documents, documents * (CHANGES_EACH - 1))
-
-        def prove() -> None:
-            frame = snapshots.evidence(made, staged, Policy.from_values(made.policy))["unproved"]
-            assert isinstance(frame, pa.Table)
-            assert not len(frame)
-
-        proofs.append(timed(prove))
-        verdict = let_pass(made, staged)
-        snapshots.publish(verdict, CommitContext(ledger=lambda: ("ledger", 2)))
-        changes.publish(verdict, CommitContext(ledger=lambda: ("ledger", 3), behind=tuple))
-
-    whole = timed(deed)
-    return Took(wall=whole.wall - proofs[0].wall, cpu=whole.cpu - proofs[0].cpu), proofs[0]
-
-
-def by_groups(session: SparkSession, name: TopicName) -> None:
-    """Fold the table in the way that anyone would write first."""
-    fold = fold_of("json_merge_patch", yjs_roots={})
-
-    def folded(group: pd.DataFrame) -> pd.DataFrame:
-        import pandas as pd
-
-        ordered = group.sort_values("server_seq")
-        folding = fold.start(None)
-        for payload in ordered["payload"]:
-            folding.apply(bytes(payload))
-        return pd.DataFrame(
-            {
-                "document": ordered["document"].iloc[:1],
-                "server_seq": ordered["server_seq"].iloc[-1:].to_numpy(),
-                "state": [folding.stored()],
-            }
-        )
-
-    rows = session.table(sql_table(name)).select("document", "server_seq", "payload")
-    found = rows.groupBy("document").applyInPandas(folded, "document string, server_seq bigint, state binary")
-    found.write.format("noop").mode("overwrite").save()
+def made(s: Services, name: TopicName, documents: int) -> TopicName:
+    """Make a topic of documents. A client of each document has its last change, so a run purges all other changes."""
+    s.topics.create(name, partitions=1, settings=SETTINGS, ledger=s.ledger.next_identity(name))
+    fill(name, documents)
+    rows = [
+        {"topic": key_of(name), "document": document, "client": "a", "server_seq": CHANGES_EACH, "at": AS_OF}
+        for document in names(documents)
+    ]
+    with create_engine(os.environ[LEDGER_URL]).begin() as connection:
+        connection.execute(insert(synced_seqs), rows)
+    return name
 
 
 def names(documents: int) -> list[str]:
