@@ -143,9 +143,7 @@ def judged(
     return evidence._answered(question, resources)
 
 
-@pytest.mark.parametrize("at_once", sample([ROWS // 10, ROWS], ROWS // 10))
-def test_gate_judges_more_rows_than_its_memory(at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence, "WINNERS_AT_ONCE", at_once)
+def test_gate_judges_more_rows_than_its_memory(tmp_path: Path) -> None:
     chance = np.random.default_rng(7)
     keys = chance.permutation(ROWS) % (ROWS // 2)
     tail = large_files(tmp_path, keys, chance)
@@ -173,7 +171,6 @@ def test_gate_judges_more_rows_than_its_memory(at_once: int, tmp_path: Path, mon
 
 def test_gate_writes_no_values_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition of 20 GB with 60 million keys filled a disk of 39 GB: a join wrote whole messages to it."""
-    monkeypatch.setattr(evidence, "WINNERS_AT_ONCE", ROWS // 10)
     chance, value_bytes, half = np.random.default_rng(9), 200, ROWS // FILES
     first, second = large_files(tmp_path, chance.permutation(ROWS), chance, value_bytes=value_bytes)
     resources = Resources(spill_folder=str(tmp_path), threads=1)

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
-WINNERS_AT_ONCE = 2_000_000
-"""So many winners of one join fit into the memory of a task."""
+BYTES_OF_A_WINNER = 400
+"""Memory for each winner of a join: the tables of both sides, and room for the rows that are read. With 160, a test ran out of memory."""
 SAMPLED_OFFSETS = 200_000
 """About how many offsets decide where one span ends and the next begins."""
 Sum = dict[str, Any]
@@ -151,7 +151,7 @@ def _answers(engine: Engine, plan: Plan, questions: Sequence[PartitionQuestion])
 def _answered(question: PartitionQuestion, share: Resources) -> PartitionSums:
     """Answer one question in a task."""
     with opened(share) as (connection, _):
-        return _PartitionComparison(connection, question).answer()
+        return _PartitionComparison(connection, question, share.memory_bytes // BYTES_OF_A_WINNER).answer()
 
 
 def _frames(plan: Plan, answers: Sequence[PartitionSums]) -> Mapping[str, object]:
@@ -189,10 +189,10 @@ def _part(action: CompactPartition, answer: PartitionSums) -> dict[str, int]:
 
 
 class _PartitionComparison:
-    """Compares the staged view (`made`) with the old view and the tail (`source`)."""
+    """Compares the staged view (`made`) with the old view and the tail (`source`). `at_once`: so many winners of a join fit into memory."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, question: PartitionQuestion) -> None:
-        self._connection, self._question, self._rules = connection, question, question.rules
+    def __init__(self, connection: duckdb.DuckDBPyConnection, question: PartitionQuestion, at_once: int) -> None:
+        self._connection, self._question, self._rules, self._at_once = connection, question, question.rules, at_once
         # By event time a late message may lose to an older one, so a position in the view proves nothing.
         self._all_new = self._rules.by_event_time
         self._relate("before_view", question.before, VIEW_SCHEMA)
@@ -282,14 +282,14 @@ class _PartitionComparison:
         return dict(found)
 
     def _spans(self) -> list[str]:
-        """Return conditions that divide all offsets. No span has many more than WINNERS_AT_ONCE winners.
+        """Return conditions that divide all offsets. No span has many more winners than fit into memory.
 
         A join with more winners than fit into memory would write the rows that it compares to disk, with their values. They may be as large
         as the partition.
         """
         winners = self._query_sum("SELECT count(*) AS winners FROM winners")["winners"]
         sampled = f"""FROM winners WHERE hash("offset") % {max(1, winners // SAMPLED_OFFSETS)} = 0"""
-        return relations.offset_spans(self._connection, sampled, -(-winners // WINNERS_AT_ONCE))
+        return relations.offset_spans(self._connection, sampled, -(-winners // self._at_once))
 
     def _count_unchanged_messages(self) -> Sum:
         """Count the messages that went in, and messages of the view that stay unchanged.
