@@ -584,7 +584,7 @@ def test_a_look_that_finds_something_held_settles_nothing(lake: Lake) -> None:
     found = told(lake)
     assert found.status == 1
     assert any(
-        "limits: 1 message due since 2026-11-21T12:00:00Z, on hold (replica)" in problem for problem in found.document[0]["problems"]
+        "limits: 2 messages due since 2026-11-21T12:00:00Z, on hold (replica)" in problem for problem in found.document[0]["problems"]
     )
 
 

@@ -23,6 +23,7 @@ from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import Tail, ViewState, offsets_of, parse_ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Staged
+from message_lifecycle.model.phrases import short
 from message_lifecycle.model.plan import Held, Operation, Plan
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, Request, TruncateLog
 from message_lifecycle.model.settings import Policy
@@ -103,8 +104,8 @@ def spared_by_undo(s: Services, name: TopicName) -> tuple[Spared, ...]:
 def undone_detail(known: Undone) -> str:
     """Return why the messages stay, and how a person releases them."""
     return (
-        f"plan {known.plan_id}, which took it, was undone by plan {known.undone_by}; "
-        f"`lifecycle undo {known.plan_id} --release --by NAME --why WHY` lets it go"
+        f"plan {short(known.plan_id)} removed them, and plan {short(known.undone_by)} undid that; "
+        f"`lifecycle undo {short(known.plan_id)} --release --by NAME --why WHY` releases them"
     )
 
 

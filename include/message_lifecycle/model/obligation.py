@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant, format_to_second
 from message_lifecycle.model.outcome import OutcomeName
 from message_lifecycle.model.phrases import amount
-from message_lifecycle.model.plan import Held, Operation
+from message_lifecycle.model.plan import Held, Holder, Operation
 
 ObligationKind = Literal[
     "expiry",
@@ -106,6 +107,18 @@ def is_kept_by_person(held: Held) -> bool:
     return held.holder in get_args(SparedBy)
 
 
+def _by_holder(held: Iterable[Held]) -> Iterable[Held]:
+    """Return one entry for each holder and detail, with the messages of all its entries and the earliest time."""
+    found: dict[tuple[Holder, str], Held] = {}
+    for one in held:
+        same = found.get((one.holder, one.detail))
+        if same is not None:
+            times = [time for time in (same.overdue_since, one.overdue_since) if time is not None]
+            one = replace(same, rows=same.rows + one.rows, overdue_since=min(times, default=None))
+        found[one.holder, one.detail] = one
+    return found.values()
+
+
 def judge(
     owed: Owed,
     *,
@@ -139,7 +152,7 @@ def judge(
     if is_overdue:
         ran = "no run has ended yet" if last_run is None else f"the last run ended as {last_run[1]} at {format_to_second(last_run[0])}"
         problems.append(f"{owed.kind}: {amount(owed.amount, owed.unit)} due since {format_to_second(since)}. {ran[0].upper()}{ran[1:]}")
-    for held in owed.held:
+    for held in _by_holder(owed.held):
         held_since = since if held.overdue_since is None else held.overdue_since
         times += [] if held_since is None else [held_since]
         if held_since is not None and is_late(held_since) and not is_kept_by_person(held):

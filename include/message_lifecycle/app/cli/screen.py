@@ -139,12 +139,15 @@ class Screen:
             return
         if table.title:
             self._heading(table.title)
-        columns = {header: cell for header, cell in table.columns.items() if self.console.width >= _WIDE or header not in table.wide}
-        cells = [[self._cell(row, value) for value in columns.values()] for row in rows[: table.most]]
+        shown = {header: cell for header, cell in table.columns.items() if self.console.width >= _WIDE or header not in table.wide}
+        cells = [[self._cell(row, value) for value in shown.values()] for row in rows[: table.most]]
+        # A column without any value says nothing.
+        filled = [at for at, header in enumerate(shown) if header in table.absent or any(row[at][0] for row in cells)]
+        columns, cells = [[*shown][at] for at in filled], [[row[at] for at in filled] for row in cells]
         grid = self._grid(header_style="dim")
         for number, header in enumerate(columns):
             is_number = header in table.right or any(row[number][1] in _NUMBERS for row in cells)
-            gives_way = header in (table.wrap or [*columns][-1:])
+            gives_way = header in (table.wrap or columns[-1:])
             grid.add_column(header, justify="right" if is_number else "left", no_wrap=not gives_way, overflow="fold")
         absent = [table.absent.get(header, "") for header in columns]
         self._print(grid, [[text or nothing for (text, _), nothing in zip(row, absent, strict=True)] for row in cells])

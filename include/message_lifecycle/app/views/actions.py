@@ -133,7 +133,24 @@ def action_blocks(actions: Sequence[ActionView]) -> Iterator[Block]:
     title = "Brings back" if comes_back else "Compacts" if kinds == {"compact_partition"} else "Removes"
     if comes_back and comes_back != kinds:
         title = "Brings back and removes"
-    yield replace(_ROWS, title=title).of(rows)
+    yield replace(_ROWS, title=title).of(merge_neighbours(rows))
+
+
+def merge_neighbours(rows: Iterable[ActionView]) -> list[ActionView]:
+    """Return the rows, with one row for each run of neighbours: an action on single messages is planned for each data file."""
+    found: list[ActionView] = []
+    for one in rows:
+        last = found[-1] if found else None
+        if last is not None and one.action == "remove_rows" and _follows(last, one):
+            found[-1] = replace(last, to=one.to, messages=last.messages + one.messages)
+        else:
+            found.append(one)
+    return found
+
+
+def _follows(last: ActionView, one: ActionView) -> bool:
+    same = (last.action, last.table_, last.partition, last.reason) == (one.action, one.table_, one.partition, one.reason)
+    return same and one.from_ == last.to + 1
 
 
 def actions_of(changes: Iterable[Change]) -> tuple[ActionView, ...]:

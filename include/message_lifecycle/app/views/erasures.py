@@ -164,7 +164,7 @@ class KeptReceipt(View):
 
     table = Table(
         columns={
-            "request": lambda one: short(one.request_id), "kept": "at", "topics": lambda one: ", ".join(one.topics),
+            "request": lambda one: short(one.request_id), "recorded": "at", "topics": lambda one: ", ".join(one.topics),
             "messages": "messages", "files gone": "files_gone",
         },
         wrap=("topics",), none="no receipts: nothing was erased",

@@ -178,7 +178,7 @@ class Explanation(View):
             "plan": by.plan_id,
             "as of": when(by.as_of),
             "rule": f"{by.reason}: {by.rule}",
-            "newest message": when(by.newest_at) or "unknown",
+            "newest message": when(by.newest_at),
             "gate report": by.gate_id,
             "snapshot": str(by.snapshot_id or ""),
             "approval": f"{word.by} at {when(word.at)}: {word.text}" if word else "not required",

@@ -209,9 +209,10 @@ class StatusView(View):
         if self.past_expiry and self.past_expiry.text:
             yield self.past_expiry.text
         # The line of the question follows, with the command that answers it.
-        others = [held for held in self.held if not (waiting and held.holder == "open_approval")]
-        for held in others[:_HOLDERS_SHOWN]:
-            yield f"{amount(held.messages, things)} of partition {held.partition} on hold ({held.holder}): {held.detail}"
+        others = _by_holder(held for held in self.held if not (waiting and held.holder == "open_approval"))
+        for held, partitions, messages in others[:_HOLDERS_SHOWN]:
+            place = f"partition{'s' if len(partitions) > 1 else ''} {', '.join(map(str, sorted(partitions)))}"
+            yield f"{amount(messages, things)} of {place} on hold ({held.holder}): {held.detail}"
         if len(others) > _HOLDERS_SHOWN:
             yield f"... and {len(others) - _HOLDERS_SHOWN} more; --output json has all"
         if self.refused.rows:
@@ -220,6 +221,15 @@ class StatusView(View):
             yield f"Approval pending: plan {short(waiting.plan_id)} since {when(waiting.since)}, lapses at {when(waiting.lapses_at)}"
             yield f"Approve: lifecycle approve {short(waiting.plan_id)} --by NAME --why WHY"
         yield from self.warnings
+
+
+def _by_holder(held: Iterable[HeldView]) -> list[tuple[HeldView, set[int], int]]:
+    """Return the first entry of each holder and detail, with the partitions and the number of messages of all its entries."""
+    found: dict[tuple[str, str], tuple[HeldView, set[int], int]] = {}
+    for one in held:
+        first, partitions, messages = found.get((one.holder, one.detail), (one, set(), 0))
+        found[one.holder, one.detail] = first, partitions | {one.partition}, messages + one.messages
+    return list(found.values())
 
 
 def status_blocks(found: Sequence[StatusView]) -> Iterator[Block]:
