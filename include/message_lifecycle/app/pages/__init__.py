@@ -21,6 +21,7 @@ from message_lifecycle.app.pages import pictures
 from message_lifecycle.app.rendering import ABSENT
 from message_lifecycle.app.views.actions import merge_neighbours
 from message_lifecycle.app.views.overview import overview as view_overview
+from message_lifecycle.app.views.state import merge_held
 from message_lifecycle.app.wording import count, share
 from message_lifecycle.model.instants import format_instant, format_span
 from message_lifecycle.model.names import safe
@@ -180,7 +181,22 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for helper in (amount, noun, count, size, share, format_span, moment, tone, topic_path, above, value_text, own_value, merge_neighbours):
+    for helper in (
+        amount,
+        noun,
+        count,
+        size,
+        share,
+        format_span,
+        moment,
+        tone,
+        topic_path,
+        above,
+        value_text,
+        own_value,
+        merge_neighbours,
+        merge_held,
+    ):
         environment.filters[helper.__name__] = helper
     environment.globals |= {"troubles": TROUBLES, "pictures": pictures}
     environment.tests["defined"] = is_defined

@@ -12,7 +12,7 @@ from message_lifecycle.app.rendering import ABSENT, Block, Count, Line, Notes, N
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.actions import ActionView, action_blocks, actions_of
 from message_lifecycle.app.views.over_time import Ages, ages, ages_table
-from message_lifecycle.app.views.state import HeldView, OutcomeView, continue_command, how_to_answer, outcome_view, when
+from message_lifecycle.app.views.state import HeldView, OutcomeView, continue_command, how_to_answer, merge_held, outcome_view, when
 from message_lifecycle.app.wording import ROWS, count, reasons, share
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.facts import Segment
@@ -225,7 +225,7 @@ class PlanView(View):
             yield Notes([f"{one.document}: {one.reason}" for one in self.documents.blocked], title="Blocked")
         yield from action_blocks(self.actions)
         yield BoundView.table.of(self.bounds)
-        yield HeldView.table.of(self.held)
+        yield HeldView.table.of(merge_held(self.held))
         yield StayingView.table.of(self.staying or ())
         yield Notes(self.warnings, title="Warnings")
         yield Notes(self.asks, title="Approval required")

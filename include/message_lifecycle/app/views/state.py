@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, assert_never
 
@@ -46,6 +46,19 @@ class HeldView(View):
         },
         most=ROWS, title="Due, but on hold",
     )  # fmt: skip
+
+
+def merge_held(held: Iterable[HeldView]) -> list[HeldView]:
+    """Return one entry for each run of entries with the same holder. The plan has an entry for each segment."""
+    found: list[HeldView] = []
+    for one in held:
+        last = found[-1] if found else None
+        if last is not None and (last.partition, last.holder, last.detail) == (one.partition, one.holder, one.detail):
+            times = [time for time in (last.overdue_since, one.overdue_since) if time is not None]
+            found[-1] = replace(last, to=one.to, messages=last.messages + one.messages, overdue_since=min(times, default=None))
+        else:
+            found.append(one)
+    return found
 
 
 _STYLES = {"published": "green", "blocked": "red", "failed": "red", "starved": "red", "needs_approval": "yellow"}
@@ -107,7 +120,7 @@ class OutcomeView(View):
     def screen_blocks(self) -> Iterator[Block]:
         """Yield the result, with its holds, warnings and next steps for a person."""
         yield from self.headline()
-        yield HeldView.table.of(self.held)
+        yield HeldView.table.of(merge_held(self.held))
         yield Notes(self.warnings, title="Warnings")
         if self.outcome == "needs_approval":
             yield from how_to_answer(self.plan_id or "", self.operation, self.topic)
