@@ -202,7 +202,7 @@ def shown(name: str, one: Set, found: Found) -> int:
     cpu = print_ways(found.ours, found.theirs, "DuckDB")
     bounds = [("cpu", cpu, one.cpu), ("wall", ratio("wall", whole[COMMAND], found.theirs), one.wall)]
     if one.cores is not None:  # as a ratio with a greatest value, like the others
-        bounds.append(("wall of two cores beside one", ratio("wall", whole[COMMAND], whole[ONE_CORE]), 1 / one.cores))
+        bounds.append(("wall, two cores / one core", ratio("wall", whole[COMMAND], whole[ONE_CORE]), 1 / one.cores))
     if one.memory_mb is not None:
         bounds.append(("memory, the most in MB,", max(cost.memory_mb for costs in whole.values() for cost in costs), one.memory_mb))
     for what, figure, limit in bounds:

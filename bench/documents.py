@@ -162,7 +162,7 @@ def many_documents(documents: int, repeats: int) -> int:
         try:
             for number in range(repeats):
                 for way, steps in ours.items():
-                    name = made(s, TopicName(stream=lake.stream, topic=f"documents-{number}-{len(way)}"), documents)
+                    name = made(s, TopicName(stream=lake.stream, topic=f"documents-{number}-{way.replace(' ', '-').lower()}"), documents)
                     before = stored_bytes(name)
                     if way == COMMAND:
                         theirs.append(cost_of_module("bench.documents_peer", sql_table(name)))

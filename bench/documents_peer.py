@@ -1,4 +1,4 @@
-"""Fold a table of changes in the way that anyone would write first in Spark, in a plain application whose result is not stored.
+"""Fold a table of changes in the obvious way in Spark, in a plain application that does not store its result.
 
 Run: `python -m bench.documents_peer TABLE`. TABLE is an identifier as Spark's SQL writes it.
 """

@@ -1,8 +1,8 @@
 """Erasing one key, and ten keys in one request, from 20 million messages in 320 files: only the files with a key are rewritten.
 
-`lifecycle erase` records the request, plans, stages, judges, publishes and verifies, in one process. The peer is DuckDB on two threads. DuckDB does not know which files have the
-key, so it writes all files again without the key. Ten keys share each search. They are measured twice: ten keys in the files of the one
-key, and ten keys in files of their own, which are rewritten, too. Figures are of whole processes, and medians. Run:
+`lifecycle erase` records the request, plans, stages, judges, publishes and verifies, in one process. The peer is DuckDB on two threads.
+DuckDB does not know which files have the key, so it writes all files again without the key. Ten keys share each search. They are measured
+twice: ten keys in the files of the one key, and ten keys in other files. Figures are of whole processes, and medians. Run:
 `python -m bench erasure`.
 """
 

@@ -101,7 +101,8 @@ class Shape:
         return {"message_expiry": expiry, "cleanup_policy": "compact,delete", "allow_msg_ttl": self.due > 0}
 
     def keys(self, partition: int, segment: int) -> NDArray[np.int64]:
-        if self.versions == 1:  # an odd factor permutes all numbers: unique, and in no order
+        if self.versions == 1:  # multiples of the golden ratio lie far apart, so their highest 38 bits stay unique, in no order
+            assert self.partitions == 1, "each partition would have the same keys"
             offsets = np.arange(segment * self.segment_rows, (segment + 1) * self.segment_rows, dtype=np.uint64)
             return np.asarray((offsets * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(26), np.int64)
         chance = np.random.default_rng((partition, segment))
@@ -153,7 +154,7 @@ class Step:
     used: Mapping[str, Used]
     read: int | None
     written: int
-    told: str
+    report: str
 
 
 DRIVER, EXECUTOR, STORE = "driver", "executor", "store and catalog"
@@ -201,7 +202,7 @@ def objects(layout: Layout) -> Path:
 
 
 def measured(layout: Layout, s: Services, kind: str, size: float) -> tuple[float, dict[str, Step]]:
-    """Gigabytes of the log's files, and what each deed took."""
+    """Return the gigabytes of the log, and the cost of each command."""
     shape, name = KINDS[kind].of_size(size), TopicName.parse(f"bench-{token_hex(4)}/large")
     began = time.perf_counter()
     real = fill(s, name, shape) / _GB
@@ -216,7 +217,7 @@ def measured(layout: Layout, s: Services, kind: str, size: float) -> tuple[float
     steps = {}
     for deed, (arguments, given) in deeds.items():
         steps[deed] = step = run(layout, arguments, given)
-        print(f"  {deed}: {line(step, real)}\n    {step.told}", flush=True)
+        print(f"  {deed}: {line(step, real)}\n    {step.report}", flush=True)
     return real, steps
 
 
@@ -252,16 +253,16 @@ def run(layout: Layout, arguments: Sequence[str], given: bytes) -> Step:
     before, began = stored(layout), time.perf_counter()
     process = subprocess.Popen([venv_bin() / "lifecycle", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with watching(lambda: roots(layout, process.pid)) as used:
-        told, _ = process.communicate(given)
+        output, _ = process.communicate(given)
     wall = time.perf_counter() - began
     if process.returncode:
-        raise RuntimeError(f"lifecycle {arguments[0]} ended with {process.returncode}: {told.decode()}")
+        raise RuntimeError(f"lifecycle {arguments[0]} ended with {process.returncode}: {output.decode()}")
     after = stored(layout)
     written = sum(size for name, size in after.files.items() if name not in before.files)
     sent = None if before.passed is None or after.passed is None else after.passed - before.passed
     # The gateway writes incoming bytes to its files, and reads outgoing bytes from them.
     read = None if sent is None else max(0, sent - written)
-    return Step(wall=wall, used=used, read=read, written=written, told=outcome(json.loads(told)))
+    return Step(wall=wall, used=used, read=read, written=written, report=outcome(json.loads(output)))
 
 
 def roots(layout: Layout, driver: int) -> dict[str, list[int]]:
@@ -292,18 +293,18 @@ def stored(layout: Layout) -> Stored:
     assert server is not None, "it was started"
     for pid in children(server.process.pid):
         if "versitygw" in Path(f"/proc/{pid}/cmdline").read_text():
-            told = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
-            return Stored(files, int(told["wchar"]))
+            counters = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+            return Stored(files, int(counters["wchar"]))
     return Stored(files, None)
 
 
-def outcome(told: dict[str, object]) -> str:
+def outcome(report: dict[str, object]) -> str:
     """Return the command's report in one line. Raises RuntimeError if the command did something else than requested."""
-    outcomes = told.get("outcomes", [told])
+    outcomes = report.get("outcomes", [report])
     assert isinstance(outcomes, list)
     for one in outcomes:
         if one.get("outcome", one.get("name")) != "published":
-            raise RuntimeError(json.dumps(told))
+            raise RuntimeError(json.dumps(report))
     return "; ".join(json.dumps({key: one.get(key) for key in ("outcome", "removed")}) for one in outcomes)
 
 

@@ -30,7 +30,7 @@ AS_OF = Instant((1_700_000_000 + SEGMENTS * 3600 - _DAY) * SECOND)
 """When the newest message came."""
 MESSAGE_BYTES = VALUE_BYTES + 8
 SETTINGS: Mapping[str, Value] = {
-    # About a tenth is too old, what is beyond the count as much again, and a twentieth does not fit: each limit cuts in other files.
+    # The age removes about a tenth, the count another tenth, and the size a twentieth. Each limit removes messages from different files.
     "max_age_seconds": 0.9 * SEGMENTS * 3600,
     "max_records": round(0.8 * MESSAGES) + 7,
     "max_total_bytes": round(0.75 * MESSAGES) * MESSAGE_BYTES + 13,
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def first_kept_offsets(data: Path) -> list[int]:
-    """Return the first offset that each partition keeps, by a plan of ours. Each limit cuts in other files."""
+    """Return the first offset that each partition keeps, by a plan of ours."""
     with own_ledger(data.parent):
         s, lake = wired(), Lake(spark_session("bench"), stream=f"bench-{token_hex(4)}")
         try:

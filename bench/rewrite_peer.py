@@ -21,7 +21,8 @@ def rewrite(data: str, to: str, conditions: list[str]) -> int:
     """
     Path(to).mkdir(exist_ok=True)
     connection = duckdb.connect(config={"threads": 2})
-    partitions = sorted(path for path in Path(data).iterdir() if path.is_dir())
+    partitions = sorted((path for path in Path(data).iterdir() if path.is_dir()), key=lambda path: int(path.name))
+    assert len(conditions) in (1, len(partitions)), conditions
     for at, partition in enumerate(partitions):
         connection.execute(
             f"COPY (SELECT * FROM read_parquet('{partition}/*.parquet') WHERE {conditions[at % len(conditions)]}) "

@@ -1,6 +1,6 @@
-"""The code that anyone would write first in Spark, in a plain application: `DELETE` by a range of segments, then `expire_snapshots`.
+"""The obvious way in Spark, in a plain application: `DELETE` by a range of segments, then `expire_snapshots`.
 
-Run: `python -m bench.segment_drop_peer CATALOG NAMESPACE TABLE SEGMENT`. Segments below SEGMENT go.
+Run: `python -m bench.segment_drop_peer CATALOG NAMESPACE TABLE SEGMENT`. The peer drops the segments below SEGMENT.
 """
 
 from __future__ import annotations

@@ -78,6 +78,9 @@ def measure(
         kept: How many messages both must keep.
         kept_by_peer: The SQL condition of the messages that the peer keeps: one, or one for each partition.
         limit: The greatest ratio of the CPU of the command to the peer's.
+
+    Returns:
+        The exit status: 1 if the command takes more CPU than `limit` allows.
     """
     total_bytes = sum(file.stat().st_size for file in data.rglob("*.parquet"))
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; {MESSAGES:,} messages, {total_bytes / 1e9:.2f} GB")
@@ -172,7 +175,7 @@ def _rows(partition: int, base: int, schema: pa.Schema, later: int) -> pa.Table:
 
 
 def prepared(s: Services, lake: Lake, data: Path, **settings: Value) -> TopicName:
-    """Make a topic with links to the files, appended in one commit. The ledger knows the topic, and its plans ask nobody."""
+    """Make a topic with links to the files, appended in one commit. The ledger knows the topic, and no plan needs an approval."""
     name = lake.topic(partitions=PARTITIONS, message_expiry=0, max_removed_fraction=1.0, **settings)
     found = s.topics.describe(name).ledger
     assert found is not None, "its first commit names one"

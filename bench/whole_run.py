@@ -1,8 +1,8 @@
 """One operation from plan to verify, in the two ways that users have. Each way's cost is that of whole processes.
 
 - **Command**: one process plans, stages, judges, publishes and verifies. Its tasks run in threads, next to a JVM without Spark.
-- **DAG run**: `spark-submit` starts an application for plan and stage, another for the gate, and another for publishing. Then a process of
-  Airflow's verifies. They run one after the other. Airflow's own time is left out.
+- **DAG run**: `spark-submit` starts an application for plan and stage, another for the gate, and another for publishing. Then a Python process
+  verifies, as Airflow's task does. They run one after the other. Airflow's own time is left out.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def ratio(kind: str, mine: Sequence[Cost], theirs: Sequence[Cost]) -> float:
 
 
 def print_costs(what: str, costs: Sequence[Cost]) -> None:
-    """Print medians, and the cost of each run."""
+    """Print the medians of CPU and wall, each run, and the highest memory."""
     each = {kind: ", ".join(f"{getattr(cost, kind):.1f}" for cost in costs) for kind in ("cpu", "wall")}
     print(
         f"  {what:22} CPU {_median('cpu', costs):6.2f} ({each['cpu']})  wall {_median('wall', costs):6.2f} ({each['wall']})  "
@@ -78,7 +78,7 @@ def print_ways(ours: Mapping[str, Sequence[Steps]], theirs: Sequence[Cost], peer
         print_costs(way, whole)
         for step in runs[0] if len(runs[0]) > 1 else ():
             print_costs(f"- {step}", [steps[step] for steps in runs])
-        print(f"  {way} beside the peer: CPU {ratio('cpu', whole, theirs):.2f}, wall {ratio('wall', whole, theirs):.2f}")
+        print(f"  {way} / peer: CPU {ratio('cpu', whole, theirs):.2f}, wall {ratio('wall', whole, theirs):.2f}")
     print_costs(peer, theirs)
     sys.stdout.flush()
     return ratio("cpu", [total(steps) for steps in ours[COMMAND]], theirs)

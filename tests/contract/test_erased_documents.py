@@ -171,9 +171,9 @@ def test_what_was_recorded_of_it_is_kept_without_its_name(topic: Topic) -> None:
     for plan_id, record in was.items():
         now = ledger.record(plan_id)
         assert (now.plan.plan_id, now.outcome, now.state) == (plan_id, record.outcome, record.state)
-        told = {action.document: action.purged for action in now.plan.snapshots_commit.documents}
-        assert told.pop(topic.kept) == 7
-        ((word, purged),) = told.items()
+        purged_by_document = {action.document: action.purged for action in now.plan.snapshots_commit.documents}
+        assert purged_by_document.pop(topic.kept) == 7
+        ((word, purged),) = purged_by_document.items()
         assert (word.startswith("erased:"), purged) == (True, 7)
 
 

@@ -84,7 +84,7 @@ def test_the_next_run_leaves_it_alone_until_it_is_released(make: Make) -> None:
     assert (again.name, topic.shown(), topic.epoch()) == ("no_op", shown, 3)
     (entry,) = again.held
     assert (entry.holder, entry.first_base, entry.last_offset, entry.rows) == ("undone_plan", 18, 29, 12)
-    assert f"document a: plan {short(third)} removed them, and plan " in entry.detail
+    assert f"document a: removed by plan {short(third)}, restored by plan " in entry.detail
     # A new snapshot is made all the same, and takes the place of nothing that came back.
     topic.write("a", range(35, 45))
     topic.sync("a", 40)

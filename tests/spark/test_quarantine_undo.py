@@ -102,7 +102,7 @@ def test_every_row_comes_back_and_stays_until_it_is_released(topic: Topic) -> No
     report = topic.s.ledger.record(outcome.plan_id or "").report
     assert report is not None and (report.judgement, report.evaluated_count) == ("needs_approval", report.declared)
     (due,) = judge(topic.s, [topic.name], as_of=AS_OF, work="quarantine")
-    assert (due.due, f"`lifecycle undo {short(topic.plan_id)} --release --by NAME --why WHY` releases them" in due.reason) == (False, True)
+    assert (due.due, f"`lifecycle undo {short(topic.plan_id)} --release --by NAME --why WHY`" in due.reason) == (False, True)
     (kept,) = topic.age().held
     assert (kept.holder, kept.rows) == ("undone_plan", 4)
     again = topic.undo()

@@ -104,8 +104,8 @@ def spared_by_undo(s: Services, name: TopicName) -> tuple[Spared, ...]:
 def undone_detail(known: Undone) -> str:
     """Return why the messages stay, and how a person releases them."""
     return (
-        f"plan {short(known.plan_id)} removed them, and plan {short(known.undone_by)} undid that; "
-        f"`lifecycle undo {short(known.plan_id)} --release --by NAME --why WHY` releases them"
+        f"removed by plan {short(known.plan_id)}, restored by plan {short(known.undone_by)}. Release them: "
+        f"`lifecycle undo {short(known.plan_id)} --release --by NAME --why WHY`"
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from message_lifecycle.model.hold import SparedBy
@@ -107,18 +106,6 @@ def is_kept_by_person(held: Held) -> bool:
     return held.holder in get_args(SparedBy)
 
 
-def _by_holder(held: Iterable[Held]) -> Iterable[Held]:
-    """Return one entry for each holder and detail, with the messages of all its entries and the earliest time."""
-    found: dict[tuple[Holder, str], Held] = {}
-    for one in held:
-        same = found.get((one.holder, one.detail))
-        if same is not None:
-            times = [time for time in (same.overdue_since, one.overdue_since) if time is not None]
-            one = replace(same, rows=same.rows + one.rows, overdue_since=min(times, default=None))
-        found[one.holder, one.detail] = one
-    return found.values()
-
-
 def judge(
     owed: Owed,
     *,
@@ -152,13 +139,15 @@ def judge(
     if is_overdue:
         ran = "no run has ended yet" if last_run is None else f"the last run ended as {last_run[1]} at {format_to_second(last_run[0])}"
         problems.append(f"{owed.kind}: {amount(owed.amount, owed.unit)} due since {format_to_second(since)}. {ran[0].upper()}{ran[1:]}")
-    for held in _by_holder(owed.held):
+    late: dict[tuple[Holder, str], tuple[int, Instant]] = {}
+    for held in owed.held:
         held_since = since if held.overdue_since is None else held.overdue_since
         times += [] if held_since is None else [held_since]
         if held_since is not None and is_late(held_since) and not is_kept_by_person(held):
-            problems.append(
-                f"{owed.kind}: {amount(held.rows, owed.unit)} due since {format_to_second(held_since)}, on hold ({held.holder}): {held.detail}"
-            )
+            rows, first = late.get((held.holder, held.detail), (0, held_since))
+            late[held.holder, held.detail] = rows + held.rows, min(first, held_since)
+    for (holder, detail), (rows, first) in late.items():
+        problems.append(f"{owed.kind}: {amount(rows, owed.unit)} due since {format_to_second(first)}, on hold ({holder}): {detail}")
     if owed.by_setting and look.looked_at is None:
         problems.append(f"{owed.kind}: no run of {operation} has checked the topic yet")
     elif owed.by_setting and look.looked_at is not None and now - look.looked_at > bound_us:

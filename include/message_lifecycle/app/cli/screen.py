@@ -141,7 +141,7 @@ class Screen:
             self._heading(table.title)
         shown = {header: cell for header, cell in table.columns.items() if self.console.width >= _WIDE or header not in table.wide}
         cells = [[self._cell(row, value) for value in shown.values()] for row in rows[: table.most]]
-        # A column without any value says nothing.
+        # Leave out columns without a value.
         filled = [at for at, header in enumerate(shown) if header in table.absent or any(row[at][0] for row in cells)]
         columns, cells = [[*shown][at] for at in filled], [[row[at] for at in filled] for row in cells]
         grid = self._grid(header_style="dim")

@@ -137,7 +137,7 @@ def action_blocks(actions: Sequence[ActionView]) -> Iterator[Block]:
 
 
 def merge_neighbours(rows: Iterable[ActionView]) -> list[ActionView]:
-    """Return the rows, with one row for each run of neighbours: an action on single messages is planned for each data file."""
+    """Merge rows of single messages that follow each other without a gap. A plan has one row for each data file."""
     found: list[ActionView] = []
     for one in rows:
         last = found[-1] if found else None

@@ -11,7 +11,7 @@ from typing import Literal, assert_never
 from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.reading import find_beyond_limits
-from message_lifecycle.app.rendering import Block, Count, Heading, Line, Notes, Number, Table, View, source
+from message_lifecycle.app.rendering import ABSENT, Block, Count, Heading, Line, Notes, Number, Table, View, source
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.past_expiry import KeptBySegment, kept_by_segments
 from message_lifecycle.app.views.plans import ApprovalView, BoundView
@@ -75,7 +75,7 @@ class RemovalView(View):
     planned_at: Instant
     reason: str
     rule: str
-    newest_at: Instant | None
+    newest_at: Instant | None = ABSENT
     snapshot_id: Number | None
     gate_id: str | None
     approval: ApprovalView | None
@@ -178,7 +178,7 @@ class Explanation(View):
             "plan": by.plan_id,
             "as of": when(by.as_of),
             "rule": f"{by.reason}: {by.rule}",
-            "newest message": when(by.newest_at),
+            "newest message": None if by.newest_at is ABSENT else when(by.newest_at) or "unknown",
             "gate report": by.gate_id,
             "snapshot": str(by.snapshot_id or ""),
             "approval": f"{word.by} at {when(word.at)}: {word.text}" if word else "not required",
@@ -379,7 +379,7 @@ def _removal_view(record: PlanRecord, partition: int, offset: int) -> RemovalVie
         planned_at=record.recorded_at,
         reason=action.reason,
         rule=reason_text(action.reason, Policy.from_values(plan.policy)),
-        newest_at=action.newest_at if isinstance(action, DropSegments) else None,
+        newest_at=action.newest_at if isinstance(action, DropSegments) else ABSENT,
         snapshot_id=record.outcome.snapshot_id if record.outcome else None,
         gate_id=record.report.gate_id if record.report else None,
         approval=ApprovalView.of(record.approval) if record.approval else None,

@@ -49,11 +49,16 @@ class HeldView(View):
 
 
 def merge_held(held: Iterable[HeldView]) -> list[HeldView]:
-    """Return one entry for each run of entries with the same holder. The plan has an entry for each segment."""
+    """Return one entry for each run of offsets with the same holder. A plan may have an entry for each segment."""
     found: list[HeldView] = []
     for one in held:
         last = found[-1] if found else None
-        if last is not None and (last.partition, last.holder, last.detail) == (one.partition, one.holder, one.detail):
+        if last is not None and (last.partition, last.holder, last.detail, last.to + 1) == (
+            one.partition,
+            one.holder,
+            one.detail,
+            one.from_,
+        ):
             times = [time for time in (last.overdue_since, one.overdue_since) if time is not None]
             found[-1] = replace(last, to=one.to, messages=last.messages + one.messages, overdue_since=min(times, default=None))
         else:

@@ -154,8 +154,11 @@ def offset_spans(connection: duckdb.DuckDBPyConnection, offsets: str, count: int
 
     Args:
         connection: The database of the relation.
-        offsets: `FROM ...`, a relation with a sample of the offsets. Each span has about as many of them.
+        offsets: `FROM ...`, a relation with a sample of the offsets. Each span has about the same number of them.
         count: How many spans to make, at most.
+
+    Returns:
+        SQL conditions on the column `offset`. The first span has no lower bound, and the last has no upper bound.
     """
     if count <= 1:
         return ["true"]
@@ -163,7 +166,7 @@ def offset_spans(connection: duckdb.DuckDBPyConnection, offsets: str, count: int
     ((cuts,),) = connection.execute(f"SELECT quantile_disc({OFFSET}, {shares}) {offsets}").fetchall()
     ends = [None, *sorted(set(cuts or ())), None]
     return [
-        " AND ".join([f"{OFFSET} > {low}"] * (low is not None) + [f"{OFFSET} <= {high}"] * (high is not None))
+        " AND ".join([f"{OFFSET} > {low}"] * (low is not None) + [f"{OFFSET} <= {high}"] * (high is not None)) or "true"
         for low, high in pairwise(ends)
     ]
 

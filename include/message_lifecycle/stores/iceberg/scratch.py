@@ -46,14 +46,14 @@ class Part:
 
 def write(store: Store, path: str, messages: Iterable[pa.RecordBatch]) -> Mapping[int, Batches]:
     """Write messages, which come in the order of the log; by partition, the batches. There is no file if there are no messages."""
-    writing = _OutputFile(store, path)
+    writer = _BatchWriter(store, path)
     for batch in messages:
-        writing.add(batch)
-    return writing.close()
+        writer.add(batch)
+    return writer.close()
 
 
 @dataclass(slots=True)
-class _OutputFile:
+class _BatchWriter:
     store: Store
     path: str
     held: list[pa.RecordBatch] = field(default_factory=list)

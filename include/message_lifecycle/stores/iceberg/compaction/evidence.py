@@ -6,7 +6,7 @@ columns.
 
 DuckDB answers the questions. Its queries differ from the queries that make a view, so one mistake cannot hide in both.
 
-New messages are read whole. Every partition is a task, as in the compaction itself; the driver receives sums. Within a partition an offset
+New messages are read whole, one span of offsets after the other, so that a join never writes values to disk. Every partition is a task, as in the compaction itself; the driver receives sums. Within a partition an offset
 names one message.
 """
 
@@ -47,10 +47,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
-BYTES_OF_A_WINNER = 400
+BYTES_PER_WINNER = 400
 """Memory for each winner of a join: the tables of both sides, and room for the rows that are read. With 160, a test ran out of memory."""
-SAMPLED_OFFSETS = 200_000
-"""About how many offsets decide where one span ends and the next begins."""
 Sum = dict[str, Any]
 _TOPIC = ", ".join(f'"{field.name}"' for field in TOPIC_SCHEMA.fields)
 
@@ -151,7 +149,7 @@ def _answers(engine: Engine, plan: Plan, questions: Sequence[PartitionQuestion])
 def _answered(question: PartitionQuestion, share: Resources) -> PartitionSums:
     """Answer one question in a task."""
     with opened(share) as (connection, _):
-        return _PartitionComparison(connection, question, share.memory_bytes // BYTES_OF_A_WINNER).answer()
+        return _PartitionComparison(connection, question, share).answer()
 
 
 def _frames(plan: Plan, answers: Sequence[PartitionSums]) -> Mapping[str, object]:
@@ -189,10 +187,10 @@ def _part(action: CompactPartition, answer: PartitionSums) -> dict[str, int]:
 
 
 class _PartitionComparison:
-    """Compares the staged view (`made`) with the old view and the tail (`source`). `at_once`: so many winners of a join fit into memory."""
+    """Compares the staged view (`made`) with the old view and the tail (`source`)."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, question: PartitionQuestion, at_once: int) -> None:
-        self._connection, self._question, self._rules, self._at_once = connection, question, question.rules, at_once
+    def __init__(self, connection: duckdb.DuckDBPyConnection, question: PartitionQuestion, share: Resources) -> None:
+        self._connection, self._question, self._rules, self._share = connection, question, question.rules, share
         # By event time a late message may lose to an older one, so a position in the view proves nothing.
         self._all_new = self._rules.by_event_time
         self._relate("before_view", question.before, VIEW_SCHEMA)
@@ -284,12 +282,12 @@ class _PartitionComparison:
     def _spans(self) -> list[str]:
         """Return conditions that divide all offsets. No span has many more winners than fit into memory.
 
-        A join with more winners than fit into memory would write the rows that it compares to disk, with their values. They may be as large
-        as the partition.
+        A join with more winners than fit into memory would write the rows that it compares to disk, with their values. These rows may be as
+        large as the partition.
         """
         winners = self._query_sum("SELECT count(*) AS winners FROM winners")["winners"]
-        sampled = f"""FROM winners WHERE hash("offset") % {max(1, winners // SAMPLED_OFFSETS)} = 0"""
-        return relations.offset_spans(self._connection, sampled, -(-winners // self._at_once))
+        sampled = f"""FROM winners WHERE hash("offset") % {max(1, winners // self._share.sampled_offsets)} = 0"""
+        return relations.offset_spans(self._connection, sampled, -(-winners * BYTES_PER_WINNER // self._share.memory_bytes))
 
     def _count_unchanged_messages(self) -> Sum:
         """Count the messages that went in, and messages of the view that stay unchanged.
