@@ -154,7 +154,7 @@ def offset_spans(connection: duckdb.DuckDBPyConnection, offsets: str, count: int
 
     Args:
         connection: The database of the relation.
-        offsets: `FROM ...`, a relation with a sample of the offsets. Each span has about the same number of them.
+        offsets: `FROM ...`, a relation with a sample of the offsets, which the spans share about equally.
         count: How many spans to make, at most.
 
     Returns:

@@ -282,8 +282,8 @@ class _PartitionComparison:
     def _spans(self) -> list[str]:
         """Return conditions that divide all offsets. No span has many more winners than fit into memory.
 
-        A join with more winners than fit into memory would write the rows that it compares to disk, with their values. These rows may be as
-        large as the partition.
+        A join with more winners than fit into memory would write the rows that it compares to disk, with their values: as much as the whole
+        partition.
         """
         winners = self._query_sum("SELECT count(*) AS winners FROM winners")["winners"]
         sampled = f"""FROM winners WHERE hash("offset") % {max(1, winners // self._share.sampled_offsets)} = 0"""
