@@ -53,7 +53,7 @@ def ages() -> Ages:
 
 
 def held(**changes: Any) -> Any:
-    return {
+    entry = {
         "partition": 1,
         "from_": 80_000,
         "to": 84_999,
@@ -63,6 +63,7 @@ def held(**changes: Any) -> Any:
         "detail": "consumer billing has processed up to offset 79999",
         **changes,
     }
+    return Sample(entry)
 
 
 def bound(**changes: Any) -> Any:
@@ -245,8 +246,8 @@ def plan(**changes: Any) -> Any:
             "files": {"count": 10, "digest": "a" * 64},
         },
         "actions": [
-            {"action": "seal_segment", "partition": 0, "from_": 0, "to": 99},
-            {
+            Sample(action="seal_segment", partition=0, from_=0, to=99),
+            Sample({
                 "action": "drop_segments",
                 "partition": 0,
                 "from_": 0,
@@ -256,7 +257,7 @@ def plan(**changes: Any) -> Any:
                 "bytes": 4_500_000,
                 "newest_at": "2026-05-15T04:00:00Z",
                 "reason": "expiry",
-            },
+            }),
         ],
         "takes_back": None,
         "restores": 0,

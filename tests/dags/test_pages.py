@@ -117,7 +117,7 @@ def test_what_steers_a_reader_is_written_out_as_on_a_terminal(name: str, monkeyp
         if isinstance(value, str):
             return value.replace(EVIL, "a\u202egpj.exe\x1b[2K\u2066b")
         if isinstance(value, dict):
-            return {turned(key): turned(one) for key, one in value.items()}
+            return type(value)({turned(key): turned(one) for key, one in value.items()})
         return [turned(one) for one in value] if isinstance(value, list) else value
 
     monkeypatch.setattr(pages, "_render", lambda name, **values: real(name, **turned(values)))
@@ -319,7 +319,7 @@ def test_settings_that_nobody_has_given_are_folded() -> None:
 def test_single_messages_are_not_told_as_segments_of_no_bytes() -> None:
     rows = {"action": "remove_rows", "partition": 0, "from_": 0, "to": 9, "segments": 0, "messages": 5, "bytes": None, "newest_at": None}
     removes = {**samples.plan()["removes"], "messages": 5, "bytes": 0, "byte_share": 0.0, "segments": 0, "by_reason": {"ttl": 5}}
-    plan = samples.plan(removes=removes | {"files": {"count": 0, "digest": "e" * 64}}, actions=[{**rows, "reason": "ttl"}])
+    plan = samples.plan(removes=removes | {"files": {"count": 0, "digest": "e" * 64}}, actions=[samples.Sample(**rows, reason="ttl")])
     html = cells(pages.plan(base=BASE, page=plan))
     assert "<b>0 bytes</b><span>at once: the files of single messages stay" in html
     assert "whole segments" not in html
@@ -333,7 +333,7 @@ def test_single_messages_are_not_told_as_segments_of_no_bytes() -> None:
 
 def test_offsets_of_single_rows_are_told_apart() -> None:
     erased = {"action": "erase_rows", "table_": "log", "partition": 0, "offsets": "0,39,217,552-560", "messages": 12, "rows": 12}
-    html = pages.plan(base=BASE, page=samples.plan(operation="erasure", actions=[{**erased, "reason": "erased"}]))
+    html = pages.plan(base=BASE, page=samples.plan(operation="erasure", actions=[samples.Sample(**erased, reason="erased")]))
     assert "0, 39, 217, 552-560" in html
 
 

@@ -30,7 +30,9 @@ def test_neighbours_are_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [removed(6, 9), removed(5, 9, partition=1), removed(5, 9, reason="retention_age"), dropped(5, 9)], ids=str
+    "other",
+    [removed(6, 9), removed(5, 9, partition=1), removed(5, 9, reason="retention_age"), dropped(5, 9)],
+    ids=["gap", "partition", "reason", "segments"],
 )
 def test_other_rows_stay_apart(other: ActionView) -> None:
     assert len(merge_neighbours([removed(0, 4), other])) == 2
@@ -61,7 +63,9 @@ def test_entries_of_one_holder_are_one_line_with_the_earliest_time() -> None:
     assert (one.offsets, one.messages, one.overdue_since) == ("0..14", 15, 3)
 
 
-@pytest.mark.parametrize("other", [held(5, 7, partition=1), held(5, 7, detail="another"), held(6, 7), held(0, 3)], ids=str)
+@pytest.mark.parametrize(
+    "other", [held(5, 7, partition=1), held(5, 7, detail="another"), held(6, 7), held(0, 3)], ids=["partition", "detail", "gap", "before"]
+)
 def test_entries_of_other_holders_stay_apart(other: HeldView) -> None:
     assert merge_held([held(0, 7), other]) == [held(0, 7), other]
 
