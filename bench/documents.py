@@ -35,6 +35,7 @@ from lifecycle_local.environment import load_environment
 from lifecycle_local.layout import find_layout
 from message_lifecycle.app.config import LEDGER_URL
 from message_lifecycle.app.services import Services
+from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import lake as wired
 from message_lifecycle.folds import fold_of
 from message_lifecycle.ledger.database import key_of
@@ -186,7 +187,7 @@ def many_documents(documents: int, repeats: int) -> int:
 
 def made(s: Services, name: TopicName, documents: int) -> TopicName:
     """Make a topic of documents. A client of each document has its last change, so a run purges all other changes."""
-    s.topics.create(name, partitions=1, settings=SETTINGS, ledger=s.ledger.next_identity(name))
+    create_topic(s, name, partitions=1, settings=SETTINGS)
     fill(name, documents)
     rows = [
         {"topic": key_of(name), "document": document, "client": "a", "server_seq": CHANGES_EACH, "at": AS_OF}

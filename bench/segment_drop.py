@@ -31,6 +31,7 @@ from bench.whole_run import COMMAND, WAYS, Steps, by_command, by_dag_run, print_
 from lifecycle_local.environment import load_environment
 from lifecycle_local.layout import find_layout
 from message_lifecycle.app.services import Services
+from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import lake as wired
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -109,20 +110,18 @@ def _arguments(name: TopicName) -> tuple[str, str, str]:
     return CATALOG, name.namespace, name.table()
 
 
-def _prepared(lake: Lake, session: SparkSession, shape: Shape) -> TopicName:
+def _prepared(s: Services, lake: Lake, session: SparkSession, shape: Shape) -> TopicName:
     # Messages are one second apart. The expiry spans the remaining segments, so it removes every older message.
     expiry = (shape.segments - _going(shape)) * shape.step_us // SECOND
-    name = lake.topic(undo_window=1, message_expiry=expiry, max_removed_fraction=1.0)
+    name = TopicName.parse(f"{lake.stream}/t{token_hex(4)}")
+    create_topic(s, name, partitions=1, settings={"undo_window": 1, "message_expiry": expiry, "max_removed_fraction": 1.0})
     append_segments(session, name, shape)
     for segment in {0, (_going(shape) - 1) // 2, _going(shape) - 1}:
         write_segment(local_path(Tables().load(name).location()), shape, segment)
     return name
 
 
-def whole(way: str, s: Services, name: TopicName, shape: Shape) -> Steps:
-    found = s.topics.describe(name).ledger
-    assert found is not None, "its first commit names one"
-    s.ledger.accept(name, found)
+def whole(way: str, name: TopicName, shape: Shape) -> Steps:
     if way == COMMAND:
         steps = by_command("run", str(name), "--as-of", format_instant(as_of(shape)))
     else:
@@ -146,7 +145,7 @@ def measure(session: SparkSession, s: Services, lake: Lake, segments: int, repea
     runs: list[tuple[Callable[[Lake, TopicName, Shape, Times], None], Times]] = [(ours, mine), (peer, theirs)]
     for _ in range(repeats):
         for run, times in runs:
-            run(lake, _prepared(lake, session, shape), shape, times)
+            run(lake, _prepared(s, lake, session, shape), shape, times)
     print(f"\n{segments:,} segments, {int(segments * SHARE):,} are dropped; medians of {repeats}, in seconds, in this warm process")
     print(f"  {'':28}{'wall':>8}{'CPU':>8}")
     for label, times in (("", mine), ("peer: ", theirs)):
@@ -159,9 +158,9 @@ def measure(session: SparkSession, s: Services, lake: Lake, segments: int, repea
     applications: list[Cost] = []
     for _ in range(repeats):
         for way, found in ways.items():
-            found.append(whole(way, s, _prepared(lake, session, shape), shape))
+            found.append(whole(way, _prepared(s, lake, session, shape), shape))
         last = _going(shape) * ROWS
-        applications.append(cost_of_module("bench.segment_drop_peer", *_arguments(_prepared(lake, session, shape)), str(last)))
+        applications.append(cost_of_module("bench.segment_drop_peer", *_arguments(_prepared(s, lake, session, shape)), str(last)))
     print("  whole processes (each run)")
     print_ways(ways, applications, "DELETE and expire")
     memory = max(total(steps).memory_mb for steps in ways[COMMAND])
@@ -190,7 +189,7 @@ def _measured(sizes: Sequence[int], repeats: int) -> int:
     try:
         warm = Times()
         for run in (ours, peer):
-            run(lake, _prepared(lake, session, shape := Shape(segments=size.of(1_000), rows=ROWS)), shape, warm)
+            run(lake, _prepared(s, lake, session, shape := Shape(segments=size.of(1_000), rows=ROWS)), shape, warm)
         # Measure all sizes, even if one misses its limit.
         kept = [measure(session, s, lake, segments, repeats) for segments in sizes]
         return size.status(kept=all(kept))

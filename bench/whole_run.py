@@ -19,7 +19,12 @@ from message_lifecycle.app.operations.registry import Scheduled
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 
-_VERIFY = "import sys; from message_lifecycle.app import tasks; tasks.verify(run=sys.argv[1], work=sys.argv[2])"
+_VERIFY = """
+import sys
+from message_lifecycle.app import tasks
+found = tasks.verify(run=sys.argv[1], work=sys.argv[2])
+assert [one["outcome"] for one in found] == ["published"], found
+"""
 APPROVED = ("--by", "bench", "--why", "measured")
 
 COMMAND, DAG_RUN = "command", "DAG run"
