@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -147,6 +149,67 @@ def test_the_gate_chooses_by_event_times_that_duckdb_has_no_number_for(times: tu
     question = evidence.PartitionQuestion(action=action, log=(log,), before=(), after=tuple(table.files), rules=rules, rewrite=True)
     answer = evidence._answered(question, Resources(spill_folder=str(tmp_path)))
     assert answer.fresh == {"unwanted": 0, "missing": 0, "null_keys_missing": 0, "changed": 0}
+
+
+DAMAGES: dict[str, Callable[[pa.Table], list[pa.Table]]] = {
+    "none": lambda row: [row],
+    "it is lost": lambda _: [],
+    "it is there twice": lambda row: [row, row],
+    "it has another value": lambda row: [with_column(row, "value", b"another")],
+    "it has lost its key": lambda row: [with_column(row, "key", None)],
+    "it lies beyond all others, too": lambda row: [row, with_column(row, "offset", 1 << 41)],
+}
+"""What may happen to a row of a new file."""
+
+
+def with_column(rows: pa.Table, name: str, value: object) -> pa.Table:
+    """Return the rows with the same value in every row of a column."""
+    field = rows.schema.field(name)
+    return rows.set_column(rows.column_names.index(name), field, pa.array([value] * len(rows), field.type))
+
+
+@pytest.mark.parametrize("seed", sample(range(20), *range(4)))
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_the_gate_finds_the_same_in_any_spans(damage: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By offset and by event time, with and without messages that have no key."""
+    chance = random.Random(seed)
+    rules, by_event_time = rules_of(chance), seed % 2 == 1
+    if by_event_time:
+        rules = replace(rules, tombstones_until=Instant(50), remember_until=Instant(50))
+    table, first, second = Table(tmp_path), messages(chance, 20, keys=6), messages(chance, 40, first=1_000, keys=12)
+    for row, key in zip(second[-2:], (b"damaged", b"last"), strict=True):  # these stay, and a span ends at the first of them
+        row |= {"key": key, "value": b"v", "headers": [], "append_time": 39, "expires_at": None}
+    log, after = [log_file(tmp_path, first), log_file(tmp_path, second)], first[-1]["offset"]
+    rewrite = by_event_time or chance.random() < 0.5
+    run(table, log, rules, through=after, rewrite=rewrite)
+    before = tuple(table.files)
+    run(table, log, rules, after=after, rewrite=rewrite)
+    new = [at for at, file in enumerate(table.files) if file not in before]
+    rows = pq.read_table(table.files[new[-1]].path)
+    assert table.files[new[-1]].vector is None
+    at = rows["key"].to_pylist().index(b"damaged")
+    parts = [rows.slice(0, at), *DAMAGES[damage](rows.slice(at, 1)), rows.slice(at + 1)]
+    pq.write_table(pa.concat_tables(parts), tmp_path / "judged.parquet")
+    judged = [replace(file, path=str(tmp_path / "judged.parquet")) if at == new[-1] else file for at, file in enumerate(table.files)]
+    question = evidence.PartitionQuestion(
+        action=CompactPartition(partition=0, after=after, through=1 << 40, rows=40),
+        log=tuple(log), before=before, after=tuple(judged), rules=rules, rewrite=rewrite,
+    )  # fmt: skip
+    share, spans = Resources(spill_folder=str(tmp_path)), list[int]()
+    divide = relations.offset_spans
+
+    def counted_spans(*given: Any) -> list[str]:
+        found = divide(*given)
+        spans.append(len(found))
+        return found
+
+    monkeypatch.setattr(relations, "offset_spans", counted_spans)
+    whole = evidence._answered(question, share)
+    monkeypatch.setattr(evidence, "BYTES_PER_WINNER", share.memory_bytes)
+    assert evidence._answered(question, share) == whole
+    assert spans[0] == 1 < spans[1]
+    wrong = any(whole.fresh.values()) or whole.found["old_digest"] != whole.stays["old_digest"] or whole.disordered or whole.found["beyond"]
+    assert bool(wrong) == (damage != "none")
 
 
 def rows_of(*pairs: tuple[bytes | None, bytes | None]) -> list[dict[str, object]]:

@@ -105,7 +105,7 @@ def test_an_erasure_shows_where_the_key_was_and_nothing_of_it(lake: Lake, orders
     assert "2 erased rows in all tables and their history" in page_text
     assert re.search(r"\d+ snapshots end, and time travel to them", page_text)
     assert "erase rows of the log 0 5-6 2 erased" in page_text
-    assert "Removed files" not in page_text, "no file is named here: which are written again is told by table"
+    assert "Removed files" not in page_text, "the page names no file: it counts the rewritten files of each table"
     assert re.search(r"erase table log main \d+ 0", page_text)
     shows = {
         "plan": pages.plan(base=BASE, page=page_of_plan(s, record.plan.plan_id)),

@@ -138,7 +138,7 @@ def test_alter_tells_what_changed_and_what_it_means_now(lake: Lake) -> None:
         {"setting": "max_age_seconds", "from": None, "from_origin": "built in", "to": 1_728_000.0, "to_origin": "topic", "unit": "seconds"}
     ]
     assert (altered["means"]["would_remove"], altered["means"]["messages"], altered["past_expiry"]["messages"]) == (30, 50, 10)
-    assert len(altered["settings"]) > 40, "the whole topic is told to programs"
+    assert len(altered["settings"]) > 40, "programs get all settings of the topic"
 
 
 def test_alter_tells_what_would_go_and_what_somebody_holds(lake: Lake) -> None:
