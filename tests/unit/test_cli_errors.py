@@ -17,6 +17,7 @@ from message_lifecycle import __version__
 from message_lifecycle.app.cli import main
 from message_lifecycle.app.cli.context import Wiring
 from message_lifecycle.app.services import Services
+from message_lifecycle.model.errors import EXIT_BAD_INPUT
 from tests.worlds import Lake, Told, make_lake
 
 DOWN = "postgresql://user:secret@127.0.0.1:1/ledger"
@@ -350,3 +351,33 @@ def test_a_command_that_ends_says_nothing_of_what_it_leaves_to_the_system(beside
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("lifecycle ")
+
+
+def test_a_command_ends_after_its_exit_handlers_and_frees_nothing() -> None:
+    """The system frees the memory at once. Python would visit each object, for more than a second after a gate."""
+    program = """
+import atexit, sys
+from message_lifecycle.app.cli import program
+class Object:
+    def __del__(self):
+        print("freed")
+kept = Object()
+sys.argv = ["lifecycle", "no-such-command"]
+status = program()
+atexit.register(print, "handled")
+sys.exit(status)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (EXIT_BAD_INPUT, "handled\n")
+    assert "no-such-command" in ended.stderr
+
+
+def test_an_end_without_a_status_is_a_failure() -> None:
+    program = """
+from message_lifecycle.app import cli
+cli.interrupts.handle_interrupts = lambda given: 1 / 0
+cli.program()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "ZeroDivisionError" in ended.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import shutil
@@ -40,11 +39,7 @@ _WITHOUT_PLUGINS = ("PYDANTIC_DISABLE_PLUGINS", "__all__")
 def as_process() -> int:
     """Run `main` in a process that ends with it."""
     os.environ.setdefault(*_WITHOUT_PLUGINS)
-    try:
-        return main()
-    finally:
-        if "_duckdb" not in sys.modules:  # duckdb prints a warning for every object of its own that was not collected
-            gc.freeze()  # the process ends, so there is no use in collecting garbage
+    return main()
 
 
 def main(arguments: Sequence[str] | None = None, *, wiring: Wiring | None = None) -> int:
