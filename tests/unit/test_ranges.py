@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from message_lifecycle.model.message import (
     parse_ranges_text,
     ranges_text,
 )
+from message_lifecycle.stores.iceberg.data_files import is_named
 from tests.ledgers import plan_of
 
 SETS = st.sets(st.integers(0, 60), min_size=1)
@@ -36,6 +38,20 @@ def test_a_search_finds_exactly_the_offsets_that_are_named(offsets: set[int]) ->
 
 def test_no_offset_is_among_none() -> None:
     assert not is_offset_in_ranges("", 0)
+    assert is_named(np.array([0, 1]), "").tolist() == [False, False]
+
+
+@given(SETS, st.lists(st.integers(0, 62)), st.sampled_from([0, 2**63 - 64]))
+def test_each_offset_of_a_file_is_found_in_a_text(named: set[int], file: list[int], first: int) -> None:
+    text = ranges_text(first + offset for offset in sorted(named))
+    offsets = first + np.array(file, np.int64)
+    assert is_named(offsets, text).tolist() == [offset in named for offset in file]
+
+
+@pytest.mark.parametrize("text", ["3,", "3-", "3 4", "x", "3;4"])
+def test_a_damaged_text_names_nothing(text: str) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        is_named(np.array([3, 4]), text)
 
 
 @given(st.lists(SETS, max_size=4))

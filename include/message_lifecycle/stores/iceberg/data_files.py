@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.errors import PlanConflict, Refused, Unavailable, undo_source_gone
-from message_lifecycle.model.message import Place, parse_ranges_text
+from message_lifecycle.model.message import Place
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.branches import commit_to
@@ -478,9 +478,16 @@ def _marked_rows(removals: _Removals, _share: Resources) -> list[tuple[str, Posi
 
 def is_named(offsets: NDArray[np.int64], text: str) -> NDArray[np.bool_]:
     """Return which of the offsets a `ranges_text` names."""
-    runs = np.array([(run.start, run.stop) for run in parse_ranges_text(text)], np.int64).reshape(-1, 2)
-    at = np.searchsorted(runs[:, 0], offsets, side="right") - 1
-    return np.asarray((at >= 0) & (offsets < runs[np.maximum(at, 0), 1]), np.bool_)
+    if not text:
+        return np.zeros(len(offsets), np.bool_)
+    # `3,7-9` as 3, 7, -9: the negative numbers are the ends of runs. Python's ranges, one for each run, would take ten times as long.
+    numbers = np.fromiter(map(int, text.replace("-", ",-").split(",")), np.int64)
+    begins = numbers >= 0
+    firsts = numbers[begins]
+    lasts = firsts.copy()
+    lasts[np.cumsum(begins)[~begins] - 1] = -numbers[~begins]
+    at = np.searchsorted(firsts, offsets, side="right") - 1
+    return np.asarray((at >= 0) & (offsets <= lasts[np.maximum(at, 0)]), np.bool_)
 
 
 def _file(removal: RemoveRows) -> str:

@@ -184,8 +184,9 @@ def _split_due_rows(
 
 
 def _with_free(entry: DueRows, offsets: NDArray[np.int64], begins: NDArray[np.int64], spared: SparedOffsets) -> DueRows:
-    free, _ = spared.split(entry.partition, entry.taken)
-    begins = begins[is_named(offsets, free)] if free else begins[:0]
+    free, kept = spared.split(entry.partition, entry.taken)
+    if kept:
+        begins = begins[is_named(offsets, free)] if free else begins[:0]
     if not len(begins) or begins.min() == entry.since:
         return entry
     return replace(entry, free_since=Instant(int(begins.min())))
