@@ -16,7 +16,7 @@ from tests.spark.lake import SECOND, Lake
 
 from bench import size
 from bench.compaction import own_ledger
-from bench.ttl_rows import MESSAGES, PARTITIONS, SEGMENTS, VALUE_BYTES, generated, measure, prepared
+from bench.ttl_rows import MESSAGES, PARTITIONS, ROWS, SEGMENTS, VALUE_BYTES, generated, measure, prepared
 from lifecycle_local.environment import load_environment
 from message_lifecycle.app.wiring import lake as wired
 from message_lifecycle.model.instants import Instant
@@ -26,16 +26,26 @@ from message_lifecycle.stores.iceberg.session import spark_session
 REPEATS = size.repeats(3)
 LIMIT = 0.6
 _DAY = 86_400
-AS_OF = Instant((1_700_000_000 + SEGMENTS * 3600 - _DAY) * SECOND)
-"""When the newest message came."""
 MESSAGE_BYTES = VALUE_BYTES + 8
-SETTINGS: Mapping[str, Value] = {
-    # The age removes about a tenth, the count another tenth, and the size a twentieth. Each limit removes messages from different files.
-    "max_age_seconds": 0.9 * SEGMENTS * 3600,
-    "max_records": round(0.8 * MESSAGES) + 7,
-    "max_total_bytes": round(0.75 * MESSAGES) * MESSAGE_BYTES + 13,
-}
 KEPT = round(0.75 * MESSAGES)
+
+
+def newest(segments: int) -> Instant:
+    """Return when the newest message of so many segments came."""
+    return Instant((1_700_000_000 + segments * 3600 - _DAY) * SECOND)
+
+
+def limits(segments: int) -> Mapping[str, Value]:
+    """Return the settings of a topic with so many segments in each partition.
+
+    The age removes about a tenth, the count another tenth, and the size a twentieth. Each limit removes messages from different files.
+    """
+    messages = PARTITIONS * segments * ROWS
+    return {
+        "max_age_seconds": 0.9 * segments * 3600,
+        "max_records": round(0.8 * messages) + 7,
+        "max_total_bytes": round(0.75 * messages) * MESSAGE_BYTES + 13,
+    }
 
 
 def main() -> int:
@@ -47,8 +57,8 @@ def main() -> int:
     return measure(
         data,
         given.repeats,
-        settings=SETTINGS,
-        as_of=AS_OF,
+        settings=limits(SEGMENTS),
+        as_of=newest(SEGMENTS),
         kept=KEPT,
         kept_by_peer=[f'"offset" >= {first}' for first in first_kept_offsets(data)],
         limit=LIMIT,
@@ -60,7 +70,7 @@ def first_kept_offsets(data: Path) -> list[int]:
     with own_ledger(data.parent):
         s, lake = wired(), Lake(spark_session("bench"), stream=f"bench-{token_hex(4)}")
         try:
-            plan = lake.plan(prepared(s, lake, data, **SETTINGS), AS_OF / SECOND)
+            plan = lake.plan(prepared(s, lake, data, **limits(SEGMENTS)), newest(SEGMENTS) / SECOND)
         finally:
             lake.drop()
     assert plan.expected.rows_in - plan.expected.removed_rows == KEPT, plan.expected

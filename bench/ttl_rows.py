@@ -10,7 +10,7 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
 
@@ -114,19 +114,20 @@ def removed(way: str, name: TopicName, as_of: Instant) -> Steps:
     return by_dag_run("message_cleaner", name, as_of)
 
 
-def generated(name: str = "bench-ttl", *, ascending: bool = False) -> Path:
+def generated(name: str = "bench-ttl", *, ascending: bool = False, segments: int = SEGMENTS) -> Path:
     """Return the folder of the files, and write them if they are not there: `<partition>/<base offset>.parquet`.
 
     Args:
         name: The name of the folder, which the number of messages follows.
         ascending: Give each segment later times than the segment before it.
+        segments: The number of segments of each partition.
     """
-    folder = find_layout().scratch / f"{name}-{MESSAGES}"
+    folder = find_layout().scratch / f"{name}-{PARTITIONS * segments * ROWS}"
     data = folder / "data"
     if not data.exists():
         making = folder / f"making-{token_hex(4)}"
         try:
-            _write(making, ascending=ascending)
+            _write(making, segments, ascending=ascending)
             making.rename(data)
         except OSError:
             if not data.exists():  # otherwise another benchmark has written the files meanwhile
@@ -136,11 +137,11 @@ def generated(name: str = "bench-ttl", *, ascending: bool = False) -> Path:
     return data
 
 
-def _write(to: Path, *, ascending: bool) -> None:
+def _write(to: Path, segments: int, *, ascending: bool) -> None:
     schema = SCHEMA.as_arrow()
     for partition in range(PARTITIONS):
         (to / str(partition)).mkdir(parents=True)
-        for segment in range(SEGMENTS):
+        for segment in range(segments):
             later = segment * 3600 * SECOND if ascending else 0
             rows = _rows(partition, segment * ROWS, schema, later)
             pq.write_table(rows, to / str(partition) / f"{segment * ROWS}.parquet", compression="zstd")
@@ -186,25 +187,26 @@ def prepared(s: Services, lake: Lake, data: Path, **settings: Value) -> TopicNam
 
 def _linked(data: Path, location: Path) -> Iterator[tuple[int, int, Path]]:
     for partition in range(PARTITIONS):
-        for base in range(0, SEGMENTS * ROWS, ROWS):
+        for base in sorted(int(file.stem) for file in (data / str(partition)).iterdir()):
             to = location / "data" / f"partition={partition}" / f"segment={base}" / f"00000-{token_hex(4)}.parquet"
             to.parent.mkdir(parents=True)
             to.hardlink_to(data / str(partition) / f"{base}.parquet")
             yield partition, base, to
 
 
-def _append(table: Java, files: Iterator[tuple[int, int, Path]]) -> None:
+def _append(table: Java, files: Iterable[tuple[int, int, Path]]) -> None:
+    """Append the files, which every partition has for the same segments."""
     jvm: Java = engine_of_process().jvm
     iceberg = jvm.org.apache.iceberg
     spec, metrics = table.spec(), iceberg.MetricsConfig.forTable(table)
-    append = table.newAppend()
+    append, last = table.newAppend(), 0
     for partition, base, path in files:
+        last = max(last, base)
         file = table.io().newInputFile(str(path))
         found = iceberg.parquet.ParquetUtil.fileMetrics(file, metrics)
         place = f"partition={partition}/segment={base}"
         described = iceberg.DataFiles.builder(spec).withPath(str(path)).withFormat("parquet").withFileSizeInBytes(path.stat().st_size)
         append.appendFile(described.withPartitionPath(place).withMetrics(found).build())
-    last = (SEGMENTS - 1) * ROWS
     newest = Instant(_START + 3600 * SECOND)
     active = ActiveSegment(base_offset=last, rows=ROWS, size_bytes=ROWS * (VALUE_BYTES + 8), newest_at=newest)
     state = LogSummary(end_offsets=dict.fromkeys(range(PARTITIONS), last + ROWS), active=dict.fromkeys(range(PARTITIONS), active))
