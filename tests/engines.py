@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -27,3 +28,14 @@ def change_tasks(
             return change(lambda items, work: _real(engine, items, work, **given), items, work)
 
         patched.setattr(kind, "run", run)
+
+
+class ForeignTasks:
+    """Runs tasks one after the other, on copies of the items, as another process has them."""
+
+    def run(self, items: Sequence[Any], work: Callable[..., Any], *, description: str) -> list[Any]:
+        assert description
+        return [work(pickle.loads(pickle.dumps(item)), None) for item in items]
+
+    def engine(self) -> Engine:
+        return cast("Engine", self)

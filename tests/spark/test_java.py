@@ -140,6 +140,12 @@ def test_single_messages_go_are_marked_and_come_back_without_spark(lake: Lake, n
     assert lake.offsets(name) == [0, 1, 2]
 
 
+def test_a_search_of_many_files_does_not_start_spark(no_spark: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert engine.engine_at_hand() is no_spark
+    monkeypatch.setattr(engine, "_needs_spark", lambda: True)
+    assert engine.engine_at_hand() is None
+
+
 def test_documents_are_added_folded_proved_and_purged_without_spark(lake: Lake, no_spark: Engine) -> None:
     topic, of = Documents.on(lake), {"tables": tables()}
     stores = replace(topic.s.stores, snapshots=IcebergSnapshots(engine_of_process, **of), changes=IcebergChanges(engine_of_process, **of))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from message_lifecycle.model.rules import AllOfRules, AnyOfRules, NeverExpires, 
 from message_lifecycle.stores.iceberg import data_rows, due_rows, segments
 from message_lifecycle.stores.iceberg.data_rows import FileRows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
+from tests.engines import ForeignTasks
 
 AS_OF = Instant(100)
 TTL = Reason(name="ttl", rule=PeriodPassed("expires_at", 0))
@@ -120,10 +121,17 @@ def answer(monkeypatch: pytest.MonkeyPatch, files: Sequence[File], *reasons: Rea
         def __getitem__(self, _path: str) -> None:
             return None
 
+        def files_of(self, _paths: Iterable[str]) -> dict[str, str]:
+            return {}
+
     monkeypatch.setattr(due_rows, "files_of", lambda *_: [file.metrics for file in files])
     monkeypatch.setattr(due_rows, "Vectors", NoVectors)
     monkeypatch.setattr(due_rows, "read_rows", lambda _io, path, *_: next(file.rows for file in files if path.endswith(file.name)))
-    return due_rows.due_rows(Snapshot(), 1, RowQuestion(as_of=AS_OF, reasons=reasons))  # stands for a table
+    question = RowQuestion(as_of=AS_OF, reasons=reasons)
+    here = due_rows.due_rows(Snapshot(), 1, question)  # stands for a table
+    monkeypatch.setattr(due_rows, "FILES_OF_TASK", 1)
+    assert here == due_rows.due_rows(Snapshot(), 1, question, engine=ForeignTasks().engine), "tasks answer as this process does"
+    return here
 
 
 @given(

@@ -55,6 +55,17 @@ def test_a_range_is_touched_where_any_of_its_offsets_is(ranges: list[tuple[int, 
 
 
 @patiently
+@given(RANGES, OFFSETS.filter(bool), st.booleans(), st.booleans())
+def test_a_file_needs_only_what_is_spared_between_its_bounds(
+    ranges: list[tuple[int, int, int | None, str]], offsets: set[int], low: bool, high: bool
+) -> None:
+    spared, text = SparedOffsets(spared_of(ranges)), ranges_text(sorted(offsets))
+    between = spared.between(0, min(offsets) if low else None, max(offsets) if high else None)
+    assert between.split(0, text) == spared.split(0, text)
+    assert between.split(1, text) == (text, [])
+
+
+@patiently
 @given(RANGES, st.integers(0, 20))
 def test_a_plan_writes_down_what_is_spared_of_the_log_as_it_ends(ranges: list[tuple[int, int, int | None, str]], end: int) -> None:
     given_ = spared_of(ranges)

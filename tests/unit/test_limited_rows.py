@@ -21,6 +21,7 @@ from message_lifecycle.stores.iceberg.data_rows import FileRows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.memory import rows as memory
 from message_lifecycle.stores.memory.tables import Version
+from tests.engines import ForeignTasks
 from tests.unit.test_due_rows import Snapshot, columns
 
 AS_OF = Instant(100)
@@ -139,6 +140,9 @@ class NoVectors:
     def __getitem__(self, _path: str) -> None:
         return None
 
+    def files_of(self, _paths: Iterable[str]) -> dict[str, str]:
+        return {}
+
 
 def of_table(files: Sequence[File], question: RowQuestion) -> RowAnswer:
     def named(path: str) -> File:
@@ -157,7 +161,10 @@ def of_table(files: Sequence[File], question: RowQuestion) -> RowAnswer:
             patch.setattr(module, "read_rows", read_rows)
         patch.setattr(limit_rows, "read_keys", keys_at)
         table: Any = Snapshot()
-        return due_rows.due_rows(table, 1, question)
+        here = due_rows.due_rows(table, 1, question)
+        patch.setattr(due_rows, "FILES_OF_TASK", 1)
+        assert here == due_rows.due_rows(table, 1, question, engine=ForeignTasks().engine), "tasks answer as this process does"
+        return here
 
 
 def of_memory(files: Sequence[File], question: RowQuestion) -> RowAnswer:

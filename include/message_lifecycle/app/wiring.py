@@ -171,7 +171,7 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, scratch: bool) -> S
 
     return Services(
         topics=IcebergTopics(tables, server=server, scratch=scratch),
-        reader=IcebergReader(tables),
+        reader=IcebergReader(tables, engine=_engine_at_hand),
         stores=Stores(
             backend="iceberg",
             log=Later(log),
@@ -205,6 +205,12 @@ def _engine() -> Engine:
     from message_lifecycle.stores.iceberg.engine import engine_of_process
 
     return engine_of_process()
+
+
+def _engine_at_hand() -> Engine | None:
+    from message_lifecycle.stores.iceberg.engine import engine_at_hand
+
+    return engine_at_hand()
 
 
 # A process has one ledger and one set of tables, because they hold connections, and a server's pages need them for every request.

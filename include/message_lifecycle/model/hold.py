@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -135,6 +135,18 @@ class SparedOffsets:
             return None
         at = bisect_left(runs.lasts, first)
         return runs.spared[at] if at < len(runs.lasts) and runs.firsts[at] <= last else None
+
+    def between(self, partition: int, first: int | None, last: int | None) -> SparedOffsets:
+        """Return the spared offsets of a partition that are not wholly before `first` or after `last`. None: no bound."""
+        found, runs = SparedOffsets(()), self._runs.get(partition)
+        if runs is not None:
+            some = slice(
+                0 if first is None else bisect_left(runs.lasts, first),
+                len(runs.firsts) if last is None else bisect_right(runs.firsts, last),
+            )
+            if runs.firsts[some]:
+                found._runs = {partition: _Runs(runs.firsts[some], runs.lasts[some], runs.spared[some])}
+        return found
 
     def split(self, partition: int, text: str) -> tuple[str, list[tuple[Spared, str]]]:
         """Return the free offsets, and the spared offsets of each hold or plan, all as `ranges_text`."""

@@ -470,7 +470,7 @@ def _marked_rows(removals: _Removals, _share: Resources) -> list[tuple[str, Posi
         if path in removals.marked:
             puffin = removals.marked[path]
             if puffin not in read:
-                read[puffin] = vectors_in(io, puffin)
+                read[puffin] = vectors_in(io, puffin, removals.marked)
             marked[read[puffin][path]] = True
         found.append((path, np.flatnonzero(marked)))
     return found

@@ -1,9 +1,12 @@
-"""Find the single messages that rules remove: from the bounds of files if they suffice, else from a few columns."""
+"""Find the single messages that rules remove: from the bounds of files if they suffice, else from a few columns, in tasks if many files.
+
+A task returns the offsets of due messages, as text, and counts. No column comes back to the process that plans.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, assert_never
 
@@ -13,23 +16,69 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.errors import PlanConflict, Unavailable
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import DueRows, LimitUsage, Place, Reason, RowAnswer, RowQuestion, ranges_text
 from message_lifecycle.model.reasons import RemovalReason
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, requested_offsets
+from message_lifecycle.model.rules import Rule
 from message_lifecycle.stores.iceberg import data_rows, segments
-from message_lifecycle.stores.iceberg.data_files import is_named
-from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, read_rows
+from message_lifecycle.stores.iceberg.data_files import FILES_OF_TASK, is_named
+from message_lifecycle.stores.iceberg.data_rows import FileRows, Positions, Vectors, read_rows, vectors_in
+from message_lifecycle.stores.iceberg.limit_rows import lapsed_rows
 from message_lifecycle.stores.iceberg.limited import ExcessOffsets, LimitResult, LimitSearch
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.segments import FileMetrics, newest_known
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix, reading
+from message_lifecycle.stores.iceberg.tasks import Store
 
 if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
+
+    from message_lifecycle.stores.iceberg.engine import Engine
+    from message_lifecycle.stores.iceberg.shares import Resources
+
+
+def search_failed(kind: str, reason: str) -> Unavailable:
+    """Return the error for a task that could not read its files. No message is due then."""
+    return Unavailable(
+        f"finding due messages failed ({kind}): {reason} Nothing was changed; mend that and run again.", code="DueSearchFailed"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OpenFile:
+    """A file whose bounds do not decide.
+
+    Attributes:
+        reasons: The reasons that may remove some of its messages.
+        counted: Whether its other messages count for the limits.
+        spared: The spared offsets of the file.
+    """
+
+    file: FileMetrics
+    path: str
+    reasons: tuple[Reason, ...]
+    counted: bool
+    spared: SparedOffsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FileAnswer:
+    """Messages of one file.
+
+    Attributes:
+        due: Due messages of each reason.
+        left: The number of messages that no reason removes: of messages that have not lapsed, and of lapsed ones.
+        later: The times when other messages become due.
+    """
+
+    due: Sequence[DueRows]
+    left: tuple[int, int]
+    later: Sequence[int]
 
 
 def due_rows(
@@ -39,6 +88,7 @@ def due_rows(
     *,
     unsealed: frozenset[Place] = frozenset(),
     ends: Mapping[int, int] | None = None,
+    engine: Callable[[], Engine | None] = lambda: None,
 ) -> RowAnswer:
     """See `ports.MessageReader.rows`.
 
@@ -48,6 +98,11 @@ def due_rows(
         question: The rules and the limits.
         unsealed: Segments that still accept messages.
         ends: By partition, an offset. Files that begin there or later do not count, for example markers that a staged change has added.
+        engine: Returns the engine whose tasks read the files, if more than one task can share them. None: this process reads them.
+
+    Raises:
+        PlanConflict: The snapshot is missing.
+        DueSearchFailed: A task could not read its files.
     """
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
@@ -60,6 +115,7 @@ def due_rows(
     due: dict[FileMetrics, list[DueRows]] = {}
     of_place: dict[Place, list[FileMetrics]] = {}
     later: list[int] = []
+    open_files: list[_OpenFile] = []
     found = (
         file
         for file in files_of(table, snapshot)
@@ -74,20 +130,29 @@ def due_rows(
             if file.deleted == file.rows:
                 continue  # no row is left; a plan names only files with removed rows
             certain = _by_bounds(file, reasons, as_of, later, spared)
-            counted = None if beyond is None or place in beyond.dead else beyond
-            if certain is None:
-                if counted is not None:
-                    counted.add_file(file)
-                continue
             if isinstance(certain, DueRows):
                 due[file] = [certain]
                 continue
-            path = absolute(prefix, file.name)
-            columns = {name for reason in certain for name in data_rows.columns_of(reason.rule)}
-            rows = read_rows(table.io, path, vectors[path], columns | (set() if counted is None else counted.files.lapsed_columns))
-            due[file], open_ = _split_due_rows(file, rows, certain, as_of, later, spared)
-            if counted is not None:
-                counted.add_partly_removed_file(file, rows, open_, tuple(certain))
+            counted = None if beyond is None or place in beyond.dead else beyond
+            if certain is None and (counted is None or counted.add_by_bounds(file)):
+                continue
+            open_files.append(
+                _OpenFile(
+                    file=file,
+                    path=absolute(prefix, file.name),
+                    reasons=tuple(_of_partition(reason, file.partition) for reason in certain or ()),
+                    counted=counted is not None,
+                    spared=spared.between(file.partition, file.first_offset, file.last_offset),
+                )
+            )
+    lapsed = None if question.beyond is None else question.beyond.lapsed
+    search = _Search(store=Store.of_io(table.io, table.location()), as_of=as_of, lapsed=lapsed)
+    for one, answer in zip(open_files, _search_files(search, open_files, vectors, table.io, engine), strict=True):
+        if one.reasons:
+            due[one.file] = list(answer.due)
+        later += answer.later
+        if beyond is not None and one.counted:
+            beyond.add(one.file, answer.left, one.reasons)
     limits = LimitResult() if beyond is None else beyond.find_excess()
     for entry in limits.gone:
         due.setdefault(entry.file, []).append(_beyond(entry, question))
@@ -159,10 +224,82 @@ def _partly(file: FileMetrics, spared: SparedOffsets) -> bool:
     return bool(left and kept)
 
 
+def _of_partition(reason: Reason, partition: int) -> Reason:
+    """Return the reason for the files of one partition, small enough for a task. A reason may name each segment of a topic."""
+    below = {partition: reason.below[partition]} if partition in reason.below else {}
+    return replace(reason, segments=None, below=below)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Search:
+    """The part of the question that is the same for all files.
+
+    Attributes:
+        store: How a task reaches the files.
+        lapsed: The limits count a message as lapsed by this rule. None: no message lapses.
+    """
+
+    store: Store
+    as_of: Instant
+    lapsed: Rule | None
+
+    def answer(self, io: FileIO, one: _OpenFile, removed: Positions) -> _FileAnswer:
+        """Read the columns of one file that its reasons need. `removed`: the positions that its deletion vector marks."""
+        lapsed = self.lapsed if one.counted else None
+        rules = [reason.rule for reason in one.reasons] + ([] if lapsed is None else [lapsed])
+        rows = read_rows(io, one.path, removed, {name for rule in rules for name in data_rows.columns_of(rule)})
+        due, open_, later = _split_due_rows(one.file, rows, one.reasons, self.as_of, one.spared)
+        gone = lapsed_rows(lapsed, rows, self.as_of)
+        return _FileAnswer(due=due, left=(int((open_ & ~gone).sum()), int((open_ & gone).sum())), later=later)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files of one task. `vectors`: the file of deletion vectors of each data file that has one, by path."""
+
+    search: _Search
+    files: Sequence[_OpenFile]
+    vectors: Mapping[str, str]
+
+
+def _search_files(
+    search: _Search, files: Sequence[_OpenFile], vectors: Vectors, io: FileIO, engine: Callable[[], Engine | None]
+) -> Iterator[_FileAnswer]:
+    """Yield the answer of each file, in order."""
+    running = engine() if len(files) > FILES_OF_TASK else None
+    if running is None:
+        for one in files:
+            yield search.answer(io, one, vectors[one.path])
+        return
+    from message_lifecycle.stores.iceberg.shares import Failed
+
+    shares = [files[at : at + FILES_OF_TASK] for at in range(0, len(files), FILES_OF_TASK)]
+    items = [_Files(search, share, vectors.files_of(one.path for one in share)) for share in shares]
+    for found in running.run(items, _search_share, description=f"finding due messages in {len(files)} files"):
+        if isinstance(found, Failed):
+            raise found.family(found.reason, code=found.kind) if found.family else search_failed(found.kind, found.reason)
+        yield from found
+
+
+def _search_share(given: _Files, _share: Resources) -> list[_FileAnswer]:
+    """Search the files in a task."""
+    io, read = given.search.store.io, dict[str, Mapping[str, Positions]]()
+
+    def removed(path: str) -> Positions:
+        puffin = given.vectors.get(path)
+        if puffin is None:
+            return np.empty(0, np.int64)
+        if puffin not in read:
+            read[puffin] = vectors_in(io, puffin, given.vectors)
+        return read[puffin][path]
+
+    return [given.search.answer(io, one, removed(one.path)) for one in given.files]
+
+
 def _split_due_rows(
-    file: FileMetrics, rows: FileRows, reasons: Iterable[Reason], as_of: Instant, later: list[int], spared: SparedOffsets
-) -> tuple[list[DueRows], NDArray[np.bool_]]:
-    """Return the due messages of each reason, and the rows that no reason removes."""
+    file: FileMetrics, rows: FileRows, reasons: Iterable[Reason], as_of: Instant, spared: SparedOffsets
+) -> tuple[list[DueRows], NDArray[np.bool_], list[int]]:
+    """Return the due messages of each reason, the rows that no reason removes, and when the next messages become due."""
     open_, found = rows.alive.copy(), []
     taken = np.zeros(len(open_), np.bool_)
     waiting = np.full(len(open_), INT64_MAX)
@@ -177,10 +314,8 @@ def _split_due_rows(
             found.append(_with_free(entry, rows.offsets[may_go], begins[may_go], spared))
             taken |= may_go
             open_ &= ~hit
-    left = waiting[rows.alive & ~taken]
-    if len(left) and (first := int(left.min())) < INT64_MAX:
-        later.append(first)
-    return found, open_
+    first = int(waiting[rows.alive & ~taken].min(initial=INT64_MAX))
+    return found, open_, [first] if first < INT64_MAX else []
 
 
 def _with_free(entry: DueRows, offsets: NDArray[np.int64], begins: NDArray[np.int64], spared: SparedOffsets) -> DueRows:

@@ -187,6 +187,15 @@ def engine_of_process() -> Engine:
     return _engine_for_key(key, lambda: ThreadEngine(settings, None if running is None else partial(_spark_java, running)))
 
 
+def engine_at_hand() -> Engine | None:
+    """Return the engine of this process. None: only Spark can run its tasks, and has not started.
+
+    A search of many files is no reason to start Spark: the check of a plan that Airflow runs in a Python task would start it, too.
+    """
+    waits = _application is None and sessions.running_session() is None and _needs_spark()
+    return None if waits else engine_of_process()
+
+
 def _engine_for_key(key: tuple[object, ...], make: Callable[[], Engine]) -> Engine:
     """Return the engine of the key, or make it.
 

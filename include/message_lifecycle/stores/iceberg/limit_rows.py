@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import LimitQuestion, Reason
 from message_lifecycle.model.reasons import LimitReason
-from message_lifecycle.model.rules import Limits
+from message_lifecycle.model.rules import Limits, Rule
 from message_lifecycle.operations.limits import GroupWalk
 from message_lifecycle.stores.iceberg import data_rows, segments
 from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Longs, Vectors, read_keys, read_rows
@@ -70,6 +70,13 @@ class RemainingRows:
     """The positions in the file."""
 
 
+def lapsed_rows(rule: Rule | None, rows: FileRows, as_of: Instant) -> Flags:
+    """Return which rows have lapsed by the rule. None: no row has."""
+    if rule is None:
+        return np.zeros(len(rows.offsets), np.bool_)
+    return np.asarray(data_rows.first_times(rule, rows.columns, len(rows.offsets)) <= as_of, np.bool_)
+
+
 @dataclass(slots=True, kw_only=True)
 class Files:
     """Reads the files of one snapshot.
@@ -97,32 +104,9 @@ class Files:
         begins = segments.first_times(self.beyond.lapsed, file)
         return False if begins.some > self.as_of else True if begins.all <= self.as_of else None
 
-    def split(self, file: FileMetrics, rows: FileRows, open_: Flags, reasons: tuple[Reason, ...]) -> list[FileWithRemainingRows]:
-        """Return the remaining messages of a file whose columns are in memory.
-
-        Args:
-            file: The file's metadata.
-            rows: The rows of the file.
-            open_: Rows that no reason removes.
-            reasons: The rules that remove some of the file's other messages.
-        """
-        lapsed = self._lapsed(rows)
-        counts = (int((open_ & ~lapsed).sum()), False), (int((open_ & lapsed).sum()), True)
-        alive = file.rows - file.deleted
-        return [
-            FileWithRemainingRows(file=file, rows=count, lapsed=flag, all=count == alive, reasons=reasons)
-            for count, flag in counts
-            if count
-        ]
-
     @property
     def lapsed_columns(self) -> set[str]:
         return set() if self.beyond.lapsed is None else set(data_rows.columns_of(self.beyond.lapsed))
-
-    def _lapsed(self, rows: FileRows) -> Flags:
-        if self.beyond.lapsed is None:
-            return np.zeros(len(rows.offsets), np.bool_)
-        return np.asarray(data_rows.first_times(self.beyond.lapsed, rows.columns, len(rows.offsets)) <= self.as_of, np.bool_)
 
     def rows_of(self, left: FileWithRemainingRows, columns: Iterable[str]) -> RemainingRows:
         """Read columns of the remaining messages of one file, with that one file in memory."""
@@ -133,7 +117,7 @@ class Files:
         if not left.all:
             for reason in left.reasons:
                 mine &= data_rows.first_times(reason.rule, rows.columns, len(mine)) > self.as_of
-            mine &= self._lapsed(rows) == left.lapsed
+            mine &= lapsed_rows(self.beyond.lapsed, rows, self.as_of) == left.lapsed
         positions = np.flatnonzero(mine)
         positions = positions[np.argsort(rows.offsets[positions], kind="stable")]
         found = {name: np.asarray(rows.columns[name], np.int64)[positions] for name in wanted}

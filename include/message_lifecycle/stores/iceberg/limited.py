@@ -13,12 +13,11 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import LimitQuestion, Place, Reason
 from message_lifecycle.model.reasons import LimitReason
 from message_lifecycle.model.rules import Limits
-from message_lifecycle.stores.iceberg.data_rows import FileRows, Longs, Vectors
+from message_lifecycle.stores.iceberg.data_rows import Longs, Vectors
 from message_lifecycle.stores.iceberg.limit_rows import (
     ExcessRows,
     Files,
     FileWithRemainingRows,
-    Flags,
     exact_span,
     find_rows_beyond_group_limits,
 )
@@ -52,7 +51,7 @@ class LimitResult:
 
 
 class LimitSearch:
-    """Collects the remaining messages of each file, in order of (partition, segment, name), then finds the messages beyond the limits."""
+    """Collects the remaining messages of each file, then finds the messages beyond the limits."""
 
     def __init__(self, table: Table, vectors: Vectors, prefix: str, as_of: Instant, beyond: LimitQuestion) -> None:
         self.files = Files(table=table, vectors=vectors, prefix=prefix, as_of=as_of, beyond=beyond)
@@ -62,29 +61,32 @@ class LimitSearch:
     def dead(self) -> frozenset[Place]:
         return self.files.beyond.dead
 
-    def add_file(self, file: FileMetrics) -> None:
-        """Add a file that loses no message to a rule of age."""
+    def add_by_bounds(self, file: FileMetrics) -> bool:
+        """Add a file that loses no message to a rule of age. Return False if only its columns show which messages have lapsed."""
         lapsed, alive = self.files.lapsed_by_bounds(file), file.rows - file.deleted
         if lapsed is not None:
-            self._left.append(FileWithRemainingRows(file=file, rows=alive, lapsed=lapsed, all=True))
-            return
-        rows = self.files.read(file, self.files.lapsed_columns)
-        self.add_partly_removed_file(file, rows, rows.alive.copy(), ())
+            self.add(file, (0, alive) if lapsed else (alive, 0), ())
+        return lapsed is not None
 
-    def add_partly_removed_file(self, file: FileMetrics, rows: FileRows, open_: Flags, reasons: tuple[Reason, ...]) -> None:
-        """Add a file whose columns are in memory.
+    def add(self, file: FileMetrics, left: tuple[int, int], reasons: tuple[Reason, ...]) -> None:
+        """Add the remaining messages of a file.
 
         Args:
             file: The file's metadata.
-            rows: The rows of the file.
-            open_: Rows that no reason removes.
+            left: The number of messages that no reason removes: of messages that have not lapsed, and of lapsed ones.
             reasons: The rules that remove some of the file's other messages.
         """
-        self._left += self.files.split(file, rows, open_, reasons)
+        alive = file.rows - file.deleted
+        self._left += [
+            FileWithRemainingRows(file=file, rows=rows, lapsed=lapsed, all=rows == alive, reasons=reasons)
+            for rows, lapsed in zip(left, (False, True), strict=True)
+            if rows
+        ]
 
     def find_excess(self) -> LimitResult:
         """Return the messages to remove from each file by number and by size, in order of offset."""
         limits = self.files.beyond.limits
+        self._left.sort(key=lambda left: left.file)  # by (partition, segment, name)
         if limits.scope == "key":
             return self._search_by_key()
         if limits.scope == "topic":

@@ -5,7 +5,7 @@ Logs come from manifests alone; only messages, and the times of segments that re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -45,12 +45,15 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
+    from message_lifecycle.stores.iceberg.engine import Engine
+
 
 class IcebergReader(WithNamedErrors):
     """`ports.MessageReader` through PyIceberg."""
 
-    def __init__(self, tables: Tables | None = None) -> None:
-        self._tables = tables or Tables()
+    def __init__(self, tables: Tables | None = None, *, engine: Callable[[], Engine | None] = lambda: None) -> None:
+        """Create a reader. `engine` returns what runs tasks that read many files; None: this process reads them."""
+        self._tables, self._engine_at_hand = tables or Tables(), engine
         self._last_files: tuple[str, Sequence[FileMetrics]] | None = None
         self._apart: tuple[str, tuple[tuple[str, int], ...]] | None = None
         """Files that were read, and share no offset."""
@@ -126,11 +129,9 @@ class IcebergReader(WithNamedErrors):
     def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
         from message_lifecycle.stores.iceberg.due_rows import due_rows
 
-        return (
-            RowAnswer()
-            if log.snapshot_id is None
-            else due_rows(self._tables.log(log.topic), log.snapshot_id, question, unsealed=_unsealed(log))
-        )
+        if log.snapshot_id is None:
+            return RowAnswer()
+        return due_rows(self._tables.log(log.topic), log.snapshot_id, question, unsealed=_unsealed(log), engine=self._engine_at_hand)
 
     def find_requested_rows(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
         from message_lifecycle.stores.iceberg.due_rows import requested_rows

@@ -1,0 +1,87 @@
+"""Due messages of many files are found by tasks, as by one process that reads each file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.engines import change_tasks
+from tests.spark.lake import SECOND, Lake, Rows, tables
+
+from message_lifecycle.model.errors import LifecycleError
+from message_lifecycle.model.facts import Facts
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.operations import message_cleaner
+from message_lifecycle.stores.iceberg import due_rows
+from message_lifecycle.stores.iceberg.engine import Engine, SparkEngine, ThreadEngine, engine_of_process
+from message_lifecycle.stores.iceberg.read import IcebergReader
+from message_lifecycle.stores.iceberg.table_folder import local_path
+
+pytestmark = pytest.mark.spark
+
+AGE = 60
+FILES, OF_TASK = 7, 3
+FIRST = 1000.0
+"""When the first message of each file is too old; the others follow, one each second."""
+
+
+@pytest.fixture(params=[SparkEngine, ThreadEngine], ids=["spark", "this process"])
+def items(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of items of each search by the lake's reader, which runs tasks from now on."""
+    engine: Engine = SparkEngine(spark) if request.param is SparkEngine else engine_of_process()
+    assert isinstance(engine, request.param)
+    seen = list[int]()
+
+    def counted(run: Callable[..., list[Any]], some: Sequence[Any], work: Callable[..., Any]) -> list[Any]:
+        seen.append(len(some))
+        return run(some, work)
+
+    change_tasks(monkeypatch, counted)
+    monkeypatch.setattr(due_rows, "FILES_OF_TASK", OF_TASK)
+    monkeypatch.setattr(lake, "reader", IcebergReader(tables(), engine=lambda: engine))
+    return seen
+
+
+@pytest.fixture
+def topic(lake: Lake) -> TopicName:
+    """Each file has messages of three ages."""
+    name = lake.topic(partitions=2, message_expiry=0, max_age_seconds=AGE, max_records=3 * FILES - 2)
+    aged = (FIRST - AGE - 1, FIRST - AGE, FIRST - AGE + 1)
+    lake.append(name, *(Rows(base=10 * (at // 2), times=aged, partition=at % 2) for at in range(FILES)))
+    return name
+
+
+def planned(lake: Lake, reader: IcebergReader, name: TopicName, as_of: float) -> Plan:
+    log, at = reader.log(name), Instant(int(as_of * SECOND))
+    facts = Facts(log=log, accepted=lake.policy(name).values)
+    return message_cleaner.plan(facts, lake.policy(name), as_of=at, ask=partial(reader.rows, log))
+
+
+def test_tasks_find_what_one_process_finds(lake: Lake, topic: TopicName, items: list[int]) -> None:
+    alone = IcebergReader(tables())
+    for seconds, due in ((0, FILES), (1, FILES)):  # the second time, each file has a deletion vector
+        items.clear()
+        plan = planned(lake, lake.reader, topic, FIRST + seconds)
+        assert items == [-(-FILES // OF_TASK)]
+        assert sum(rows.rows for rows in plan.log_commit.mark) == due
+        assert plan == planned(lake, alone, topic, FIRST + seconds)
+        lake.publish(plan)
+
+
+def test_a_task_that_cannot_read_its_file_names_it_and_nothing_is_planned(lake: Lake, topic: TopicName, items: list[int]) -> None:
+    lost = next(local_path(str(tables().load(topic).location())).rglob("*.parquet"))
+    lost.unlink()
+    raised = list[LifecycleError]()
+    for reader in (lake.reader, IcebergReader(tables())):
+        with pytest.raises(LifecycleError) as error:
+            planned(lake, reader, topic, FIRST)
+        raised.append(error.value)
+    by_tasks, alone = raised
+    assert items
+    assert lost.name in str(by_tasks)
+    assert (by_tasks.code, by_tasks.exit_code, str(by_tasks)) == (alone.code, alone.exit_code, str(alone))
