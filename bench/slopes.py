@@ -1,7 +1,7 @@
 """Cost of each operation at 2, 8 and 32 million messages, and of each further gigabyte, by the command, from plan to verify.
 
-Whole processes (`bench.process_tree`). A slope is the cost from the smallest size to the largest, divided by the gigabytes between them, so
-it leaves out the start of the processes. Run: `python -m bench slopes [--only OPERATION ...] [--millions N ...] [--repeats N]`.
+Costs are those of whole processes (`bench.process_tree`). A slope leaves out the start of the processes: it divides the cost between two
+sizes by the gigabytes between them. Two slopes that differ show a cost that is not linear. The generated files stay for the next run. Run: `python -m bench slopes [--only OPERATION ...] [--millions N ...] [--repeats N]`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from secrets import token_hex
 from statistics import median
@@ -32,23 +33,27 @@ from message_lifecycle.app.wiring import lake as wired
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.stores.iceberg.session import spark_session
+from message_lifecycle.stores.iceberg.session import spark_session, sql_table
 
 MILLION = 1_000_000
 MILLIONS = (1,) if size.is_part() else (2, 8, 32)
 KEYS = 20
-"""In a log with versions, one key for so many messages."""
+"""Messages for each key in a log with versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """The cost at one size. `gigabytes`: of the topic's files, before."""
+    """The cost at one size.
+
+    Attributes:
+        gigabytes: The size of the topic's files before the run, in 10^9 bytes.
+    """
 
     messages: int
     gigabytes: float
     costs: Sequence[Cost]
 
-    def of(self, kind: str) -> float:
+    def median_of(self, kind: str) -> float:
         return median(float(getattr(cost, kind)) for cost in self.costs)
 
 
@@ -72,22 +77,24 @@ class Bench:
         return self._compacted(Log(messages=messages, partitions=compaction.PARTITIONS, keys=None), repeats, compaction.ONE_CORE)
 
     def ttl(self, messages: int, repeats: int) -> Point:
-        data = ttl_rows.generated(segments=_segments(messages))
-        return self._run(data, messages, repeats, Instant(ttl_rows.NOW), {"allow_msg_ttl": True})
+        segments = _segments(messages)
+        data, rows = ttl_rows.generated(segments=segments), ttl_rows.PARTITIONS * segments * ttl_rows.ROWS
+        return self._run(data, rows, rows - rows // ttl_rows.DUE_EVERY, repeats, Instant(ttl_rows.NOW), {"allow_msg_ttl": True})
 
     def retention(self, messages: int, repeats: int) -> Point:
         segments = _segments(messages)
-        data = ttl_rows.generated("bench-retained", ascending=True, segments=segments)
-        return self._run(data, messages, repeats, retention.newest(segments), retention.limits(segments))
+        data, rows = ttl_rows.generated("bench-retained", ascending=True, segments=segments), ttl_rows.PARTITIONS * segments * ttl_rows.ROWS
+        return self._run(data, rows, round(0.75 * rows), repeats, retention.newest(segments), retention.limits(segments))
 
     def erasure(self, messages: int, repeats: int) -> Point:
-        data = ttl_rows.generated(segments=_segments(messages))
+        segments = _segments(messages)
+        data = ttl_rows.generated(segments=segments)
         key = erasure.rare_keys(erasure.files_by_key(data))[0]
         files, costs = len(erasure.holding(data, [key])), []
         for _ in range(repeats):
             name = ttl_rows.prepared(self._services, self._lake, data)
             costs.append(erasure.erased(name, [key], files=files))
-        return Point(messages=messages, gigabytes=_gigabytes(data), costs=costs)
+        return Point(messages=ttl_rows.PARTITIONS * segments * ttl_rows.ROWS, gigabytes=_gigabytes(data), costs=costs)
 
     def documents(self, messages: int, repeats: int) -> Point:
         found, stored = [], 0
@@ -95,6 +102,8 @@ class Bench:
             name = made(self._services, TopicName(stream=self._lake.stream, topic=f"documents-{token_hex(4)}"), messages // CHANGES_EACH)
             stored = stored_bytes(name)
             found.append(total(by_command("run", str(name), "--as-of", format_instant(FOLDED_AT))))
+            left = self._rows(name)
+            assert left == messages // CHANGES_EACH, left  # the last change of each document
         return Point(messages=messages, gigabytes=stored / 1e9, costs=found)
 
     def _compacted(self, log: Log, repeats: int, way: str) -> Point:
@@ -103,12 +112,22 @@ class Bench:
             topic = self._make(log.partitions)
             topic.append(log, data)
             costs.append(total(compaction.compact(way, topic)))
+            assert topic.compacted()[0] > 0
             topic.drop()
         return Point(messages=log.messages, gigabytes=_gigabytes(data), costs=costs)
 
-    def _run(self, data: Path, messages: int, repeats: int, as_of: Instant, settings: Mapping[str, Value]) -> Point:
-        names = (ttl_rows.prepared(self._services, self._lake, data, **settings) for _ in range(repeats))
-        return Point(messages=messages, gigabytes=_gigabytes(data), costs=[total(ttl_rows.removed(COMMAND, name, as_of)) for name in names])
+    def _run(self, data: Path, rows: int, kept: int, repeats: int, as_of: Instant, settings: Mapping[str, Value]) -> Point:
+        costs = []
+        for _ in range(repeats):
+            name = ttl_rows.prepared(self._services, self._lake, data, **settings)
+            costs.append(total(ttl_rows.removed(COMMAND, name, as_of)))
+            found = self._rows(name)
+            assert found == kept, (found, kept)
+        return Point(messages=rows, gigabytes=_gigabytes(data), costs=costs)
+
+    def _rows(self, name: TopicName) -> int:
+        ((found,),) = self._lake.session.sql(f"SELECT count(*) FROM {sql_table(name)}").collect()
+        return int(found)
 
 
 OPERATIONS: Mapping[str, Callable[[Bench, int, int], Point]] = {
@@ -157,7 +176,7 @@ def _bench() -> Iterator[Bench]:
 def _shown(point: Point) -> Point:
     memory = max(cost.memory_mb for cost in point.costs)
     print(
-        f"  {point.messages:12,} messages, {point.gigabytes:6.2f} GB: CPU {point.of('cpu'):7.1f} s, clock {point.of('wall'):7.1f} s, "
+        f"  {point.messages:12,} messages, {point.gigabytes:6.2f} GB: CPU {point.median_of('cpu'):7.1f} s, clock {point.median_of('wall'):7.1f} s, "
         f"memory {memory:,.0f} MB",
         flush=True,
     )
@@ -165,13 +184,12 @@ def _shown(point: Point) -> Point:
 
 
 def _show_slope(points: Sequence[Point]) -> None:
-    first, last = points[0], points[-1]
-    gigabytes, millions = last.gigabytes - first.gigabytes, (last.messages - first.messages) / MILLION
-    if millions:
-        cpu, clock = (last.of(kind) - first.of(kind) for kind in ("cpu", "wall"))
+    for first, last in pairwise(points):
+        gigabytes, millions = last.gigabytes - first.gigabytes, (last.messages - first.messages) / MILLION
+        cpu, clock = (last.median_of(kind) - first.median_of(kind) for kind in ("cpu", "wall"))
         print(
-            f"  each further GB: CPU {cpu / gigabytes:.1f} s, clock {clock / gigabytes:.1f} s; "
-            f"each further million: CPU {cpu / millions:.2f} s, clock {clock / millions:.2f} s",
+            f"  from {first.messages:,} to {last.messages:,}: each further GB CPU {cpu / gigabytes:.1f} s, clock {clock / gigabytes:.1f} s; "
+            f"each further million CPU {cpu / millions:.2f} s, clock {clock / millions:.2f} s",
             flush=True,
         )
 

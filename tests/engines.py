@@ -31,10 +31,14 @@ def change_tasks(
 
 
 class ForeignTasks:
-    """Runs tasks one after the other, on copies of the items, as another process has them."""
+    """Runs tasks one after the other, on copies of the items, as another process has them. `ran`: the number of tasks."""
+
+    def __init__(self) -> None:
+        self.ran = 0
 
     def run(self, items: Sequence[Any], work: Callable[..., Any], *, description: str) -> list[Any]:
         assert description
+        self.ran += len(items)
         return [work(pickle.loads(pickle.dumps(item)), None) for item in items]
 
     def engine(self) -> Engine:

@@ -1,4 +1,4 @@
-"""Due messages of many files are found by tasks, as by one process that reads each file."""
+"""Tasks find the same due messages as one process that reads each file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pyspark.sql import SparkSession
 from tests.engines import change_tasks
 from tests.spark.lake import SECOND, Lake, Rows, tables
 
-from message_lifecycle.model.errors import LifecycleError
+from message_lifecycle.app import wiring
+from message_lifecycle.ledger import open_ledger
+from message_lifecycle.model.errors import LifecycleError, PartlyUnavailable
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -50,7 +52,7 @@ def items(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake, monke
 @pytest.fixture
 def topic(lake: Lake) -> TopicName:
     """Each file has messages of three ages."""
-    name = lake.topic(partitions=2, message_expiry=0, max_age_seconds=AGE, max_records=3 * FILES - 2)
+    name = lake.topic(partitions=2, message_expiry=0, max_age_seconds=AGE, max_records=FILES + 3)
     aged = (FIRST - AGE - 1, FIRST - AGE, FIRST - AGE + 1)
     lake.append(name, *(Rows(base=10 * (at // 2), times=aged, partition=at % 2) for at in range(FILES)))
     return name
@@ -63,14 +65,24 @@ def planned(lake: Lake, reader: IcebergReader, name: TopicName, as_of: float) ->
 
 
 def test_tasks_find_what_one_process_finds(lake: Lake, topic: TopicName, items: list[int]) -> None:
-    alone = IcebergReader(tables())
-    for seconds, due in ((0, FILES), (1, FILES)):  # the second time, each file has a deletion vector
+    in_process = IcebergReader(tables())
+    # The second time, each file has a deletion vector.
+    for seconds, removed in ((0, {"retention_age": 7, "retention_count": 4}), (1, {"retention_age": 4})):
         items.clear()
         plan = planned(lake, lake.reader, topic, FIRST + seconds)
-        assert items == [-(-FILES // OF_TASK)]
-        assert sum(rows.rows for rows in plan.log_commit.mark) == due
-        assert plan == planned(lake, alone, topic, FIRST + seconds)
+        (tasks,) = items
+        assert tasks > 1
+        assert dict(plan.expected.removed) == removed
+        assert plan == planned(lake, in_process, topic, FIRST + seconds)
         lake.publish(plan)
+
+
+def test_the_reader_of_an_application_has_the_engine_of_its_process(lake: Lake, topic: TopicName, items: list[int]) -> None:
+    with open_ledger("sqlite://") as ledger:
+        reader = wiring._iceberg({}, ledger, scratch=True).reader
+        assert isinstance(reader, IcebergReader)
+        planned(lake, reader, topic, FIRST)
+    assert len(items) == 1
 
 
 def test_a_task_that_cannot_read_its_file_names_it_and_nothing_is_planned(lake: Lake, topic: TopicName, items: list[int]) -> None:
@@ -81,7 +93,8 @@ def test_a_task_that_cannot_read_its_file_names_it_and_nothing_is_planned(lake: 
         with pytest.raises(LifecycleError) as error:
             planned(lake, reader, topic, FIRST)
         raised.append(error.value)
-    by_tasks, alone = raised
+    by_tasks, in_process = raised
     assert items
     assert lost.name in str(by_tasks)
-    assert (by_tasks.code, by_tasks.exit_code, str(by_tasks)) == (alone.code, alone.exit_code, str(alone))
+    assert (by_tasks.code, by_tasks.exit_code, str(by_tasks)) == (in_process.code, in_process.exit_code, str(in_process))
+    assert all(isinstance(error, PartlyUnavailable) for error in raised), "the other topics go on"

@@ -102,7 +102,7 @@ def interrupted(words: tuple[str, ...], after: float, *, stdin: str = "", **envi
 
 def holds(ended: tuple[int, str, str]) -> None:
     status, _, err = ended
-    if status == -signal.SIGINT:
+    if status == -signal.SIGINT or err.startswith("Fatal Python error: init_"):
         return  # Python itself was starting, before a line of ours
     if status not in (0, 5):
         assert (status, err.count("\n"), err[: len(LINE)]) == (130, 1, LINE), err

@@ -39,7 +39,7 @@ from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.iceberg import engine, java, session, view_file
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViewStore
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
-from message_lifecycle.stores.iceberg.engine import Engine, end_engine, engine_of_process
+from message_lifecycle.stores.iceberg.engine import Engine, SparkEngine, end_engine, engine_of_process
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit
 from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
@@ -141,9 +141,21 @@ def test_single_messages_go_are_marked_and_come_back_without_spark(lake: Lake, n
 
 
 def test_a_search_of_many_files_does_not_start_spark(no_spark: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_settings() -> bool:
+        raise SparkUnavailable("no catalog")
+
     assert engine.engine_at_hand() is no_spark
+    for needs in (lambda: True, without_settings):
+        monkeypatch.setattr(engine, "_needs_spark", needs)
+        assert engine.engine_at_hand() is None
+
+
+def test_a_search_of_many_files_uses_the_spark_that_runs(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_needs_spark", lambda: True)
-    assert engine.engine_at_hand() is None
+    monkeypatch.setattr(engine, "_of_process", None)
+    found = engine.engine_at_hand()
+    assert isinstance(found, SparkEngine)
+    assert found.run([1, 2], lambda item, _share: item + 1, description="a test") == [2, 3]
 
 
 def test_documents_are_added_folded_proved_and_purged_without_spark(lake: Lake, no_spark: Engine) -> None:

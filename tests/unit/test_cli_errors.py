@@ -372,6 +372,24 @@ sys.exit(status)
     assert "no-such-command" in ended.stderr
 
 
+def test_ctrl_c_while_the_servers_command_is_imported_is_reported_in_the_status() -> None:
+    program = """
+import signal, sys
+from message_lifecycle.app.cli import program
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "message_lifecycle.app.cli.commands":
+            signal.raise_signal(signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupted())
+sys.argv = ["lifecycle", "up"]
+sys.exit(program())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 130, ended.stderr
+    assert "KeyboardInterrupt" in ended.stderr
+
+
 def test_an_end_without_a_status_is_a_failure() -> None:
     program = """
 from message_lifecycle.app import cli

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,12 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from message_lifecycle.model.errors import Unavailable
+from message_lifecycle.model.hold import Spared
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Message, Reason, RowAnswer, RowQuestion, offsets_of
 from message_lifecycle.model.rules import AllOfRules, AnyOfRules, NeverExpires, NotRule, PeriodPassed, Rule, TimeKnown, rule_holds_from
 from message_lifecycle.stores.iceberg import data_rows, due_rows, segments
 from message_lifecycle.stores.iceberg.data_rows import FileRows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
+from message_lifecycle.stores.iceberg.shares import Failed
 from tests.engines import ForeignTasks
 
 AS_OF = Instant(100)
@@ -113,7 +116,7 @@ class Snapshot:
         return "/lake/topic"
 
 
-def answer(monkeypatch: pytest.MonkeyPatch, files: Sequence[File], *reasons: Reason) -> RowAnswer:
+def answer(monkeypatch: pytest.MonkeyPatch, files: Sequence[File], *reasons: Reason, spared: tuple[Spared, ...] = ()) -> RowAnswer:
     class NoVectors:
         def __init__(self, *_: object) -> None:
             pass
@@ -121,13 +124,10 @@ def answer(monkeypatch: pytest.MonkeyPatch, files: Sequence[File], *reasons: Rea
         def __getitem__(self, _path: str) -> None:
             return None
 
-        def files_of(self, _paths: Iterable[str]) -> dict[str, str]:
-            return {}
-
     monkeypatch.setattr(due_rows, "files_of", lambda *_: [file.metrics for file in files])
     monkeypatch.setattr(due_rows, "Vectors", NoVectors)
     monkeypatch.setattr(due_rows, "read_rows", lambda _io, path, *_: next(file.rows for file in files if path.endswith(file.name)))
-    question = RowQuestion(as_of=AS_OF, reasons=reasons)
+    question = RowQuestion(as_of=AS_OF, reasons=reasons, spared=spared)
     here = due_rows.due_rows(Snapshot(), 1, question)  # stands for a table
     monkeypatch.setattr(due_rows, "FILES_OF_TASK", 1)
     assert here == due_rows.due_rows(Snapshot(), 1, question, engine=ForeignTasks().engine), "tasks answer as this process does"
@@ -184,3 +184,38 @@ def test_times_are_microseconds_whatever_the_file_counts_in(unit: str) -> None:
     at = pa.chunked_array([pa.array([1_700_000_000_000_000, None, 0], pa.timestamp("us", "UTC"))])
     found = data_rows.time_values(at.cast(pa.timestamp(unit, "UTC")), zero_is_unknown=True)
     assert found.tolist() == [1_700_000_000_000_000, data_rows.UNKNOWN, data_rows.UNKNOWN]
+
+
+def test_tasks_get_the_bounds_and_the_spared_offsets_of_their_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first due message of each file is spared, so another one is the first that may leave."""
+    files = [File(f"f{at}", [message(10 * at + more, dies=at + more or None) for more in range(4)]) for at in range(3)]
+    held = tuple(Spared(partition=0, first=10 * at, last=10 * at + 1, holder="hold", name="h", detail="h") for at in range(3))
+    bounded = replace(TTL, below={0: 22, 1: 5}, segments=frozenset({(0, 0), (0, 99)}))
+
+    found = answer(monkeypatch, files, bounded, spared=held).due
+
+    assert [(entry.taken, entry.held) for entry in found] == [("1-3", 0), ("10-13", 0), ("20-21", 2)]
+    assert [(entry.since, entry.free_since) for entry in found] == [(1, 2), (1, 3), (2, None)]
+
+
+def test_files_of_one_share_are_read_here_and_more_by_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [File(f"f{at}", [message(10 * at, dies=1), message(10 * at + 1)]) for at in range(5)]
+    answer(monkeypatch, files, TTL)
+    question, tasks = RowQuestion(as_of=AS_OF, reasons=(TTL,)), ForeignTasks()
+    for of_task, ran in ((5, 0), (4, 2), (1, 5)):
+        tasks.ran = 0
+        monkeypatch.setattr(due_rows, "FILES_OF_TASK", of_task)
+        assert len(due_rows.due_rows(Snapshot(), 1, question, engine=tasks.engine).due) == len(files)  # stands for a table
+        assert tasks.ran == ran
+
+
+def test_a_lost_executor_is_named_and_nothing_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lost(ForeignTasks):
+        def run(self, items: Sequence[object], *_: object, **_by_name: object) -> list[object]:
+            return [Failed(kind="ExecutorLost", reason="it ran out of memory.") for _ in items]
+
+    files = [File(f"f{at}", [message(10 * at, dies=1), message(10 * at + 1)]) for at in range(2)]
+    answer(monkeypatch, files, TTL)
+    with pytest.raises(Unavailable, match=r"finding due messages failed \(ExecutorLost\): it ran out of memory\. Nothing") as error:
+        due_rows.due_rows(Snapshot(), 1, RowQuestion(as_of=AS_OF, reasons=(TTL,)), engine=Lost().engine)  # stands for a table
+    assert error.value.code == "DueSearchFailed"

@@ -140,9 +140,6 @@ class NoVectors:
     def __getitem__(self, _path: str) -> None:
         return None
 
-    def files_of(self, _paths: Iterable[str]) -> dict[str, str]:
-        return {}
-
 
 def of_table(files: Sequence[File], question: RowQuestion) -> RowAnswer:
     def named(path: str) -> File:

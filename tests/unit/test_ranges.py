@@ -48,8 +48,8 @@ def test_each_offset_of_a_file_is_found_in_a_text(named: set[int], file: list[in
     assert is_named(offsets, text).tolist() == [offset in named for offset in file]
 
 
-@pytest.mark.parametrize("text", ["3,", "3-", "3 4", "x", "3;4"])
-def test_a_damaged_text_names_nothing(text: str) -> None:
+@pytest.mark.parametrize("text", ["3,", "3-", "3 4", "x", "3;4", "3-4-5", "-3-4"])
+def test_a_damaged_text_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         is_named(np.array([3, 4]), text)
 

@@ -137,9 +137,11 @@ class SparedOffsets:
         return runs.spared[at] if at < len(runs.lasts) and runs.firsts[at] <= last else None
 
     def between(self, partition: int, first: int | None, last: int | None) -> SparedOffsets:
-        """Return the spared offsets of a partition that are not wholly before `first` or after `last`. None: no bound."""
+        """Return the spared runs of a partition that overlap the offsets from `first` to `last`, both included. None: no bound."""
         found, runs = SparedOffsets(()), self._runs.get(partition)
-        if runs is not None:
+        if runs is not None and first is None and last is None:
+            found._runs = {partition: runs}
+        elif runs is not None:
             some = slice(
                 0 if first is None else bisect_left(runs.lasts, first),
                 len(runs.firsts) if last is None else bisect_right(runs.firsts, last),

@@ -26,32 +26,37 @@ _LOOKS_FOR_GARBAGE = (500_000, 5, 5)
 
 
 def program() -> int:
-    """Run one command as a process of its own. Ctrl-C is answered before the commands are imported, which takes most of a second."""
+    """Run one command as a process of its own. The last exit handler ends the process, with the status that this function returns.
+
+    Ctrl-C is answered before the commands are imported, which takes most of a second.
+    """
     gc.set_threshold(*_LOOKS_FOR_GARBAGE)
-    end = _End()
-    atexit.register(end.leave)  # registered before all others, so it runs after them
+    ending = _Ending()
+    atexit.register(ending.end_process)  # registered before all others, so it runs after them
     answer = interrupts.handle_interrupts(sys.argv[1:])
     try:
         from message_lifecycle.app.cli.commands import as_process
 
         status = as_process()
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            ending.status = interrupts.INTERRUPTED
         if not answer.came:
             raise
         status = interrupts.INTERRUPTED
     answer.end()
-    end.status = status
+    ending.status = status
     return status
 
 
-class _End:
-    """The end of the process, without freeing each object. That takes one to two seconds after a gate, and the kernel frees all at once."""
+class _Ending:
+    """Ends the process without freeing each object. Freeing takes one to two seconds after a gate. The kernel frees all memory at once."""
 
     status = 1
     """Python's own status after an exception that nothing caught."""
 
-    def leave(self) -> NoReturn:
-        """End the process. Threads and other exit handlers have ended."""
+    def end_process(self) -> NoReturn:
+        """End the process. The other exit handlers have run, and all threads except daemon threads have ended."""
         for output in (sys.stdout, sys.stderr):
             with suppress(AttributeError, OSError, ValueError):  # closed, or its reader has gone
                 output.flush()

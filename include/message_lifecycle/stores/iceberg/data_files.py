@@ -470,19 +470,21 @@ def _marked_rows(removals: _Removals, _share: Resources) -> list[tuple[str, Posi
         if path in removals.marked:
             puffin = removals.marked[path]
             if puffin not in read:
-                read[puffin] = vectors_in(io, puffin, removals.marked)
+                read[puffin] = vectors_in(io, puffin)
             marked[read[puffin][path]] = True
         found.append((path, np.flatnonzero(marked)))
     return found
 
 
 def is_named(offsets: NDArray[np.int64], text: str) -> NDArray[np.bool_]:
-    """Return which of the offsets a `ranges_text` names."""
+    """Return which of the offsets a `ranges_text` names. Raises ValueError if the text is damaged."""
     if not text:
         return np.zeros(len(offsets), np.bool_)
     # `3,7-9` as 3, 7, -9: the negative numbers are the ends of runs. Python's ranges, one for each run, would take ten times as long.
     numbers = np.fromiter(map(int, text.replace("-", ",-").split(",")), np.int64)
     begins = numbers >= 0
+    if not (begins[:-1] | begins[1:]).all():
+        raise ValueError(f"invalid literal for offsets: {text[:50]!r} has a run with two ends")
     firsts = numbers[begins]
     lasts = firsts.copy()
     lasts[np.cumsum(begins)[~begins] - 1] = -numbers[~begins]

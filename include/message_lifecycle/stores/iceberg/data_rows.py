@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
@@ -68,19 +68,9 @@ class Vectors:
             self._read[puffin] = vectors_in(self._io, puffin)
         return self._read[puffin][data_file]
 
-    def files_of(self, data_files: Iterable[str]) -> dict[str, str]:
-        """Return the path of the file of vectors of each data file that has a vector."""
-        return {path: self._file_of[path] for path in data_files if path in self._file_of}
 
-
-def vectors_in(io: FileIO, path: str, wanted: Container[str] | None = None) -> dict[str, Positions]:
-    """Return the vectors of one file of vectors, by the path of their data file.
-
-    Args:
-        io: Reaches the file.
-        path: The path of the file of vectors.
-        wanted: The paths of the data files. None: of all. One file may have the vectors of a whole topic.
-    """
+def vectors_in(io: FileIO, path: str) -> dict[str, Positions]:
+    """Return the vectors of one file of vectors, by the path of their data file."""
     from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
     from pyiceberg.table.puffin import PuffinFile
 
@@ -89,7 +79,6 @@ def vectors_in(io: FileIO, path: str, wanted: Container[str] | None = None) -> d
     return {
         vector.referenced_data_file: np.asarray(vector.to_vector().to_numpy(), np.int64)
         for vector in deletion_vectors_from_puffin_file(found)
-        if wanted is None or vector.referenced_data_file in wanted
     }
 
 

@@ -25,11 +25,12 @@ from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNull
 from message_lifecycle.model.rules import Rule
 from message_lifecycle.stores.iceberg import data_rows, segments
 from message_lifecycle.stores.iceberg.data_files import FILES_OF_TASK, is_named
-from message_lifecycle.stores.iceberg.data_rows import FileRows, Positions, Vectors, read_rows, vectors_in
+from message_lifecycle.stores.iceberg.data_rows import FileRows, Positions, Vectors, read_rows
 from message_lifecycle.stores.iceberg.limit_rows import lapsed_rows
 from message_lifecycle.stores.iceberg.limited import ExcessOffsets, LimitResult, LimitSearch
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.segments import FileMetrics, newest_known
+from message_lifecycle.stores.iceberg.shares import Failed, Resources
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix, reading
 from message_lifecycle.stores.iceberg.tasks import Store
 
@@ -39,11 +40,10 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
     from message_lifecycle.stores.iceberg.engine import Engine
-    from message_lifecycle.stores.iceberg.shares import Resources
 
 
-def search_failed(kind: str, reason: str) -> Unavailable:
-    """Return the error for a task that could not read its files. No message is due then."""
+def due_search_failed(kind: str, reason: str) -> Unavailable:
+    """Return the error for a task that could not read its files. The topic then gets no plan."""
     return Unavailable(
         f"finding due messages failed ({kind}): {reason} Nothing was changed; mend that and run again.", code="DueSearchFailed"
     )
@@ -51,7 +51,7 @@ def search_failed(kind: str, reason: str) -> Unavailable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OpenFile:
-    """A file whose bounds do not decide.
+    """A file whose bounds do not show which messages are due.
 
     Attributes:
         reasons: The reasons that may remove some of its messages.
@@ -68,7 +68,7 @@ class _OpenFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FileAnswer:
-    """Messages of one file.
+    """The result of one file.
 
     Attributes:
         due: Due messages of each reason.
@@ -102,7 +102,8 @@ def due_rows(
 
     Raises:
         PlanConflict: The snapshot is missing.
-        DueSearchFailed: A task could not read its files.
+        FileLost, FileUnreadable, MessageWithoutPlace, OffsetGivenTwice: A file is missing or damaged.
+        DueSearchFailed: A task ended with another error.
     """
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
@@ -244,56 +245,48 @@ class _Search:
     lapsed: Rule | None
 
     def answer(self, io: FileIO, one: _OpenFile, removed: Positions) -> _FileAnswer:
-        """Read the columns of one file that its reasons need. `removed`: the positions that its deletion vector marks."""
-        lapsed = self.lapsed if one.counted else None
-        rules = [reason.rule for reason in one.reasons] + ([] if lapsed is None else [lapsed])
+        """Return the messages of one file, by the columns that its reasons need. `removed`: the positions that its vector marks."""
+        rule = self.lapsed if one.counted else None
+        rules = [reason.rule for reason in one.reasons] + ([] if rule is None else [rule])
         rows = read_rows(io, one.path, removed, {name for rule in rules for name in data_rows.columns_of(rule)})
         due, open_, later = _split_due_rows(one.file, rows, one.reasons, self.as_of, one.spared)
-        gone = lapsed_rows(lapsed, rows, self.as_of)
-        return _FileAnswer(due=due, left=(int((open_ & ~gone).sum()), int((open_ & gone).sum())), later=later)
+        lapsed = lapsed_rows(rule, rows, self.as_of)
+        return _FileAnswer(due=due, left=(int((open_ & ~lapsed).sum()), int((open_ & lapsed).sum())), later=later)
 
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The files of one task. `vectors`: the file of deletion vectors of each data file that has one, by path."""
+    """The files of one task. `removed`: the positions that a deletion vector of each file marks.
+
+    Tasks do not read the vectors: one file may have the vectors of a whole topic, and each task would read it.
+    """
 
     search: _Search
     files: Sequence[_OpenFile]
-    vectors: Mapping[str, str]
+    removed: Sequence[Positions]
 
 
 def _search_files(
     search: _Search, files: Sequence[_OpenFile], vectors: Vectors, io: FileIO, engine: Callable[[], Engine | None]
 ) -> Iterator[_FileAnswer]:
-    """Yield the answer of each file, in order."""
+    """Yield the answer of each file, in order. Raises DueSearchFailed, and the errors of `read_rows`."""
     running = engine() if len(files) > FILES_OF_TASK else None
     if running is None:
         for one in files:
             yield search.answer(io, one, vectors[one.path])
         return
-    from message_lifecycle.stores.iceberg.shares import Failed
-
     shares = [files[at : at + FILES_OF_TASK] for at in range(0, len(files), FILES_OF_TASK)]
-    items = [_Files(search, share, vectors.files_of(one.path for one in share)) for share in shares]
+    items = [_Files(search, share, [vectors[one.path] for one in share]) for share in shares]
     for found in running.run(items, _search_share, description=f"finding due messages in {len(files)} files"):
         if isinstance(found, Failed):
-            raise found.family(found.reason, code=found.kind) if found.family else search_failed(found.kind, found.reason)
+            raise found.family(found.reason, code=found.kind) if found.family else due_search_failed(found.kind, found.reason)
         yield from found
 
 
 def _search_share(given: _Files, _share: Resources) -> list[_FileAnswer]:
     """Search the files in a task."""
-    io, read = given.search.store.io, dict[str, Mapping[str, Positions]]()
-
-    def removed(path: str) -> Positions:
-        puffin = given.vectors.get(path)
-        if puffin is None:
-            return np.empty(0, np.int64)
-        if puffin not in read:
-            read[puffin] = vectors_in(io, puffin, given.vectors)
-        return read[puffin][path]
-
-    return [given.search.answer(io, one, removed(one.path)) for one in given.files]
+    io = given.search.store.io
+    return [given.search.answer(io, one, removed) for one, removed in zip(given.files, given.removed, strict=True)]
 
 
 def _split_due_rows(

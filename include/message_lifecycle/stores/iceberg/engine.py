@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import UnknownTopic
+from message_lifecycle.model.errors import SparkUnavailable, UnknownTopic
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg import java
@@ -188,12 +188,17 @@ def engine_of_process() -> Engine:
 
 
 def engine_at_hand() -> Engine | None:
-    """Return the engine of this process. None: only Spark can run its tasks, and has not started.
+    """Return the engine of this process. None: it would have to start Spark first, or Spark has no settings here.
 
-    A search of many files is no reason to start Spark: the check of a plan that Airflow runs in a Python task would start it, too.
+    A search of many files must not start Spark. Otherwise each check of a plan in a Python task of Airflow would start it.
     """
-    waits = _application is None and sessions.running_session() is None and _needs_spark()
-    return None if waits else engine_of_process()
+    if _application is None and sessions.running_session() is None:
+        try:
+            if _needs_spark():
+                return None
+        except SparkUnavailable:
+            return None  # Python's own configuration is enough to read
+    return engine_of_process()
 
 
 def _engine_for_key(key: tuple[object, ...], make: Callable[[], Engine]) -> Engine:

@@ -62,7 +62,11 @@ class LimitSearch:
         return self.files.beyond.dead
 
     def add_by_bounds(self, file: FileMetrics) -> bool:
-        """Add a file that loses no message to a rule of age. Return False if only its columns show which messages have lapsed."""
+        """Add a file that loses no message to a rule of age.
+
+        Returns:
+            True: The file was added. False: only its columns show which messages have lapsed.
+        """
         lapsed, alive = self.files.lapsed_by_bounds(file), file.rows - file.deleted
         if lapsed is not None:
             self.add(file, (0, alive) if lapsed else (alive, 0), ())

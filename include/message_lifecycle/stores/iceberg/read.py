@@ -52,7 +52,12 @@ class IcebergReader(WithNamedErrors):
     """`ports.MessageReader` through PyIceberg."""
 
     def __init__(self, tables: Tables | None = None, *, engine: Callable[[], Engine | None] = lambda: None) -> None:
-        """Create a reader. `engine` returns what runs tasks that read many files; None: this process reads them."""
+        """Create a reader.
+
+        Args:
+            tables: The tables of the catalog.
+            engine: Returns the engine whose tasks read many files. None: this process reads them.
+        """
         self._tables, self._engine_at_hand = tables or Tables(), engine
         self._last_files: tuple[str, Sequence[FileMetrics]] | None = None
         self._apart: tuple[str, tuple[tuple[str, int], ...]] | None = None

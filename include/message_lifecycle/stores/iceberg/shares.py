@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from message_lifecycle.model.errors import BadInput, LifecycleError, Refused, Unavailable, code_of
+from message_lifecycle.model.errors import BadInput, LifecycleError, PartlyUnavailable, Refused, Unavailable, code_of
 from message_lifecycle.stores.iceberg.executors import registered
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Failed:
     """The error of a task. Errors do not all survive the way back from an executor.
 
     Attributes:
-        family: The class of the error if it is one of ours: BadInput, Refused or Unavailable.
+        family: The class of the error if it is one of ours: BadInput, Refused, PartlyUnavailable or Unavailable.
     """
 
     kind: str
@@ -75,7 +75,7 @@ class Failed:
 
 
 NO_LIMITS = ResourceLimits()
-_FAMILIES = (BadInput, Refused, Unavailable)
+_FAMILIES = (BadInput, Refused, PartlyUnavailable, Unavailable)
 
 
 def local_cores(settings: Mapping[str, str]) -> int | None:
