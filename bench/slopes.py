@@ -1,7 +1,8 @@
 """Cost of each operation at 2, 8 and 32 million messages, and of each further gigabyte, by the command, from plan to verify.
 
 Costs are those of whole processes (`bench.process_tree`). A slope leaves out the start of the processes: it divides the cost between two
-sizes by the gigabytes between them. Two slopes that differ show a cost that is not linear. The generated files stay for the next run. Run: `python -m bench slopes [--only OPERATION ...] [--millions N ...] [--repeats N]`.
+sizes by the gigabytes between them. Two slopes that differ show a cost that is not linear. The files of TTL, retention and erasure stay for
+the next run. Run: `python -m bench slopes [--only OPERATION ...] [--millions N ...] [--repeats N]`.
 """
 
 from __future__ import annotations
@@ -77,24 +78,24 @@ class Bench:
         return self._compacted(Log(messages=messages, partitions=compaction.PARTITIONS, keys=None), repeats, compaction.ONE_CORE)
 
     def ttl(self, messages: int, repeats: int) -> Point:
-        segments = _segments(messages)
-        data, rows = ttl_rows.generated(segments=segments), ttl_rows.PARTITIONS * segments * ttl_rows.ROWS
+        segments, rows = _shape(messages)
+        data = ttl_rows.generated(segments=segments)
         return self._run(data, rows, rows - rows // ttl_rows.DUE_EVERY, repeats, Instant(ttl_rows.NOW), {"allow_msg_ttl": True})
 
     def retention(self, messages: int, repeats: int) -> Point:
-        segments = _segments(messages)
-        data, rows = ttl_rows.generated("bench-retained", ascending=True, segments=segments), ttl_rows.PARTITIONS * segments * ttl_rows.ROWS
+        segments, rows = _shape(messages)
+        data = ttl_rows.generated("bench-retained", ascending=True, segments=segments)
         return self._run(data, rows, round(0.75 * rows), repeats, retention.newest(segments), retention.limits(segments))
 
     def erasure(self, messages: int, repeats: int) -> Point:
-        segments = _segments(messages)
+        segments, rows = _shape(messages)
         data = ttl_rows.generated(segments=segments)
         key = erasure.rare_keys(erasure.files_by_key(data))[0]
         files, costs = len(erasure.holding(data, [key])), []
         for _ in range(repeats):
             name = ttl_rows.prepared(self._services, self._lake, data)
             costs.append(erasure.erased(name, [key], files=files))
-        return Point(messages=ttl_rows.PARTITIONS * segments * ttl_rows.ROWS, gigabytes=_gigabytes(data), costs=costs)
+        return Point(messages=rows, gigabytes=_gigabytes(data), costs=costs)
 
     def documents(self, messages: int, repeats: int) -> Point:
         found, stored = [], 0
@@ -112,7 +113,7 @@ class Bench:
             topic = self._make(log.partitions)
             topic.append(log, data)
             costs.append(total(compaction.compact(way, topic)))
-            assert topic.compacted()[0] > 0
+            assert topic.compacted()[0] > 0  # `bench compaction` compares the rows with DuckDB's
             topic.drop()
         return Point(messages=log.messages, gigabytes=_gigabytes(data), costs=costs)
 
@@ -194,9 +195,11 @@ def _show_slope(points: Sequence[Point]) -> None:
         )
 
 
-def _segments(messages: int) -> int:
-    """Return the segments of each partition; at least one."""
-    return max(1, messages // (ttl_rows.PARTITIONS * ttl_rows.ROWS))
+def _shape(messages: int) -> tuple[int, int]:
+    """Return the number of whole segments of each partition, at least one, and the number of their messages."""
+    of_each = ttl_rows.PARTITIONS * ttl_rows.ROWS
+    segments = max(1, messages // of_each)
+    return segments, segments * of_each
 
 
 def _gigabytes(data: Path) -> float:

@@ -159,7 +159,7 @@ DAMAGES: dict[str, Callable[[pa.Table], list[pa.Table]]] = {
     "it has lost its key": lambda row: [with_column(row, "key", None)],
     "it lies beyond all others, too": lambda row: [row, with_column(row, "offset", 1 << 41)],
 }
-"""What may happen to a row of a new file."""
+"""Changes of one row of a new file."""
 
 
 def with_column(rows: pa.Table, name: str, value: object) -> pa.Table:

@@ -38,7 +38,7 @@ def program() -> int:
         from message_lifecycle.app.cli.commands import as_process
 
         status = as_process()
-    except BaseException as error:
+    except BaseException as error:  # Ctrl-C may end an import with any error; without Ctrl-C the error goes on
         if isinstance(error, KeyboardInterrupt):
             ending.status = interrupts.INTERRUPTED
         if not answer.came:
