@@ -115,6 +115,9 @@ class Snapshot:
     def location(self) -> str:
         return "/lake/topic"
 
+    def name(self) -> tuple[str, ...]:
+        return ("lake", "topic")
+
 
 def answer(monkeypatch: pytest.MonkeyPatch, files: Sequence[File], *reasons: Reason, spared: tuple[Spared, ...] = ()) -> RowAnswer:
     class NoVectors:

@@ -201,7 +201,7 @@ def results_of(found: Sequence[Made | Failed]) -> list[Made]:
     """Return what the tasks returned. Raises the error of the first task that failed, or IngestFailed."""
     for one in found:
         if isinstance(one, Failed):
-            raise one.family(one.reason, code=one.kind) if one.family else ingest_failed(one.kind, one.reason)
+            raise one.error(ingest_failed)
     return [one for one in found if not isinstance(one, Failed)]
 
 

@@ -147,7 +147,7 @@ def due_rows(
                 )
             )
     lapsed = None if question.beyond is None else question.beyond.lapsed
-    search = _Search(store=Store.of_io(table.io, table.location()), as_of=as_of, lapsed=lapsed)
+    search = _Search(topic=".".join(table.name()), store=Store.of_io(table.io, table.location()), as_of=as_of, lapsed=lapsed)
     for one, answer in zip(open_files, _search_files(search, open_files, vectors, table.io, engine), strict=True):
         if one.reasons:
             due[one.file] = list(answer.due)
@@ -236,10 +236,12 @@ class _Search:
     """The part of the question that is the same for all files.
 
     Attributes:
+        topic: The name of the table, for a person.
         store: How a task reaches the files.
         lapsed: The limits count a message as lapsed by this rule. None: no message lapses.
     """
 
+    topic: str
     store: Store
     as_of: Instant
     lapsed: Rule | None
@@ -277,9 +279,10 @@ def _search_files(
         return
     shares = [files[at : at + FILES_OF_TASK] for at in range(0, len(files), FILES_OF_TASK)]
     items = [_Files(search, share, [vectors[one.path] for one in share]) for share in shares]
-    for found in running.run(items, _search_share, description=f"finding due messages in {len(files)} files"):
+    description = f"{search.topic}: finding due messages in {len(files)} files"
+    for found in running.run(items, _search_share, description=description):
         if isinstance(found, Failed):
-            raise found.family(found.reason, code=found.kind) if found.family else due_search_failed(found.kind, found.reason)
+            raise found.error(due_search_failed)
         yield from found
 
 

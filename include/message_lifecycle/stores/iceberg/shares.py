@@ -73,6 +73,10 @@ class Failed:
     reason: str
     family: type[LifecycleError] | None = None
 
+    def error(self, otherwise: Callable[[str, str], LifecycleError]) -> LifecycleError:
+        """Return the error of the task. `otherwise` makes one from `kind` and `reason` if the error was none of ours."""
+        return self.family(self.reason, code=self.kind) if self.family else otherwise(self.kind, self.reason)
+
 
 NO_LIMITS = ResourceLimits()
 _FAMILIES = (BadInput, Refused, PartlyUnavailable, Unavailable)

@@ -6,8 +6,8 @@ columns.
 
 DuckDB answers the questions. Its queries differ from the queries that make a view, so one mistake cannot hide in both.
 
-New messages are read whole, one span of offsets after the other, so that a join never writes values to disk. Every partition is a task, as in the compaction itself; the driver receives sums. Within a partition an offset
-names one message.
+New messages are read whole, one span of offsets after the other, so that a join never writes values to disk. Every partition is a task, as
+in the compaction itself; the driver receives sums. Within a partition an offset names one message.
 """
 
 from __future__ import annotations
