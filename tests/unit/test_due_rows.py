@@ -16,11 +16,12 @@ from message_lifecycle.model.hold import Spared
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Message, Reason, RowAnswer, RowQuestion, offsets_of
 from message_lifecycle.model.rules import AllOfRules, AnyOfRules, NeverExpires, NotRule, PeriodPassed, Rule, TimeKnown, rule_holds_from
-from message_lifecycle.stores.iceberg import data_rows, due_rows, segments
+from message_lifecycle.stores.iceberg import data_rows, due_rows, file_tasks, segments
 from message_lifecycle.stores.iceberg.data_rows import FileRows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.shares import Failed
 from tests.engines import ForeignTasks
+from tests.listed_rows import ListedRows, opening
 
 AS_OF = Instant(100)
 TTL = Reason(name="ttl", rule=PeriodPassed("expires_at", 0))
@@ -129,10 +130,11 @@ def answer(monkeypatch: pytest.MonkeyPatch, files: Sequence[File], *reasons: Rea
 
     monkeypatch.setattr(due_rows, "files_of", lambda *_: [file.metrics for file in files])
     monkeypatch.setattr(due_rows, "Vectors", NoVectors)
-    monkeypatch.setattr(due_rows, "read_rows", lambda _io, path, *_: next(file.rows for file in files if path.endswith(file.name)))
+    rows_of = opening(lambda path: ListedRows(next(file.rows for file in files if path.endswith(file.name))))
+    monkeypatch.setattr(due_rows, "open_rows", rows_of)
     question = RowQuestion(as_of=AS_OF, reasons=reasons, spared=spared)
     here = due_rows.due_rows(Snapshot(), 1, question)  # stands for a table
-    monkeypatch.setattr(due_rows, "FILES_OF_TASK", 1)
+    monkeypatch.setattr(file_tasks, "FILES_OF_TASK", 1)
     assert here == due_rows.due_rows(Snapshot(), 1, question, engine=ForeignTasks().engine), "tasks answer as this process does"
     return here
 
@@ -201,13 +203,28 @@ def test_tasks_get_the_bounds_and_the_spared_offsets_of_their_files(monkeypatch:
     assert [(entry.since, entry.free_since) for entry in found] == [(1, 2), (1, 3), (2, None)]
 
 
+def test_only_a_file_with_due_messages_is_asked_for_its_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets are most of the bytes that a search would read, and most files of a search after a removal have no due message."""
+    files = [
+        File("due", [message(0, dies=100), message(1, dies=101)]),
+        File("left", [message(2, dies=100), message(3, dies=101)], frozenset({2})),
+    ]
+    opened = {file.name: ListedRows(file.rows) for file in files}
+    answer(monkeypatch, files, TTL)
+    monkeypatch.setattr(due_rows, "open_rows", opening(lambda path: opened[path.rpartition("/")[2]]))
+    found = due_rows.due_rows(Snapshot(), 1, RowQuestion(as_of=AS_OF, reasons=(TTL,)))  # stands for a table
+    assert [(entry.file, entry.taken) for entry in found.due] == [("due", "0")]
+    assert found.next_at == 101
+    assert {name: rows.asked for name, rows in opened.items()} == {"due": ["expires_at", "offset"], "left": ["expires_at"]}
+
+
 def test_files_of_one_share_are_read_here_and_more_by_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     files = [File(f"f{at}", [message(10 * at, dies=1), message(10 * at + 1)]) for at in range(5)]
     answer(monkeypatch, files, TTL)
     question, tasks = RowQuestion(as_of=AS_OF, reasons=(TTL,)), ForeignTasks()
     for of_task, ran in ((5, 0), (4, 2), (1, 5)):
         tasks.ran = 0
-        monkeypatch.setattr(due_rows, "FILES_OF_TASK", of_task)
+        monkeypatch.setattr(file_tasks, "FILES_OF_TASK", of_task)
         assert len(due_rows.due_rows(Snapshot(), 1, question, engine=tasks.engine).due) == len(files)  # stands for a table
         assert tasks.ran == ran
 

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import LimitQuestion, Message, Reason, RowAnswer, RowQuestion, offsets_of
 from message_lifecycle.model.rules import Limits, PeriodPassed
-from message_lifecycle.stores.iceberg import due_rows, limit_rows
+from message_lifecycle.stores.iceberg import due_rows, file_tasks, limit_rows
 from message_lifecycle.stores.iceberg.data_rows import FileRows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.memory import rows as memory
 from message_lifecycle.stores.memory.tables import Version
 from tests.engines import ForeignTasks
+from tests.listed_rows import ListedRows, opening
 from tests.unit.test_due_rows import Snapshot, columns
 
 AS_OF = Instant(100)
@@ -148,18 +149,15 @@ def of_table(files: Sequence[File], question: RowQuestion) -> RowAnswer:
     def keys_at(_io: object, path: str, positions: Iterable[int]) -> pa.Array:
         return pa.array([named(path).messages[at].key for at in positions], pa.binary())
 
-    def read_rows(_io: object, path: str, *_: object) -> FileRows:
-        return named(path).rows
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(due_rows, "files_of", lambda *_: [file.metrics for file in files])
         patch.setattr(due_rows, "Vectors", NoVectors)
         for module in (due_rows, limit_rows):
-            patch.setattr(module, "read_rows", read_rows)
+            patch.setattr(module, "open_rows", opening(lambda path: ListedRows(named(path).rows)))
         patch.setattr(limit_rows, "read_keys", keys_at)
         table: Any = Snapshot()
         here = due_rows.due_rows(table, 1, question)
-        patch.setattr(due_rows, "FILES_OF_TASK", 1)
+        patch.setattr(file_tasks, "FILES_OF_TASK", 1)
         assert here == due_rows.due_rows(table, 1, question, engine=ForeignTasks().engine), "tasks answer as this process does"
         return here
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
@@ -20,6 +20,7 @@ from message_lifecycle.stores.iceberg.table_folder import is_local, local_path, 
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.io import FileIO
     from pyiceberg.table import FileScanTask, Table
@@ -82,49 +83,90 @@ def vectors_in(io: FileIO, path: str) -> dict[str, Positions]:
     }
 
 
-def read_columns(io: FileIO, path: str, columns: Iterable[str]) -> pa.Table:
-    """Return columns of one data file, with all rows in order. Missing columns are left out."""
+@contextmanager
+def _opened(io: FileIO, path: str) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file in the block. Raises FileLost, FileUnreadable."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with reading(path), ExitStack() as opened:
-        # PyArrow reads only these columns of a local file; a stream may hold the whole file.
+        # PyArrow reads only the wanted columns of a local file; a stream may hold the whole file.
         source = local_path(path) if is_local(path) else pa.PythonFile(opened.enter_context(io.new_input(path).open()), mode="r")
-        file = opened.enter_context(pq.ParquetFile(source))
+        yield opened.enter_context(pq.ParquetFile(source))
+
+
+def read_columns(io: FileIO, path: str, columns: Iterable[str]) -> pa.Table:
+    """Return columns of one data file, with all rows in order. Missing columns are left out."""
+    with _opened(io, path) as file:
         return file.read(columns=sorted(set(columns) & set(file.schema_arrow.names)))
 
 
-def read_rows(io: FileIO, path: str, removed: Positions, columns: Iterable[str]) -> FileRows:
+class OpenRows:
+    """The rows of one open data file, in the order of the file. A column is read when a question needs it.
+
+    Offsets take longer to read than lifetimes or sizes, and a search needs the offsets of few files.
+
+    Attributes:
+        alive: Rows that no deletion vector marks.
+    """
+
+    def __init__(self, path: str, file: pq.ParquetFile, removed: Positions) -> None:
+        self._path, self._file = path, file
+        self.alive = np.ones(file.metadata.num_rows, np.bool_)
+        self.alive[removed] = False
+        self._offsets: Longs | None = None
+
+    def columns(self, names: Collection[str]) -> Mapping[str, NDArray[np.generic]]:
+        """Return columns: times as microseconds, `never` as a truth value. A missing column has unknown values only."""
+        return {
+            name: bool_values(column) if name == "never" else time_values(column, zero_is_unknown=name == "append_time")
+            for name, column in self._read(names).items()
+        }
+
+    def offsets(self) -> Longs:
+        """Return the offsets; -1 in removed rows without one. Raises MessageWithoutPlace, OffsetGivenTwice."""
+        if self._offsets is None:
+            self._offsets = self._checked(self._read(("offset",))["offset"])
+        return self._offsets
+
+    def _read(self, names: Collection[str]) -> Mapping[str, pa.ChunkedArray]:
+        import pyarrow as pa
+
+        there = sorted(set(names) & set(self._file.schema_arrow.names))
+        read = self._file.read(columns=there) if there else None
+        return {
+            name: pa.chunked_array([pa.nulls(len(self.alive), pa.bool_() if name == "never" else pa.int64())])
+            if read is None or name not in there
+            else read[name]
+            for name in names
+        }
+
+    def _checked(self, offsets: pa.ChunkedArray) -> Longs:
+        if offsets.null_count:
+            if (self.alive & offsets.is_null().to_numpy()).any():
+                raise message_without_place(self._path, "an offset")
+            offsets = offsets.fill_null(-1)
+        numbers: Longs = offsets.to_numpy()
+        _require_once(self._path, numbers, self.alive)
+        return numbers
+
+
+@contextmanager
+def open_rows(io: FileIO, path: str, removed: Positions) -> Iterator[OpenRows]:
+    """Open the rows of one data file in the block. Raises FileLost, FileUnreadable."""
+    with _opened(io, path) as file:
+        yield OpenRows(path, file, removed)
+
+
+def read_rows(io: FileIO, path: str, removed: Positions, columns: Collection[str]) -> FileRows:
     """Read `offset` and the given columns of one data file.
 
     Raises:
         MessageWithoutPlace: A live row has no offset.
         OffsetGivenTwice: Two live rows have the same offset.
     """
-    import pyarrow as pa
-
-    wanted = {"offset", *columns}
-    found = read_columns(io, path, wanted)
-    # A missing column has unknown values only.
-    for name in wanted - set(found.column_names):
-        found = found.append_column(name, pa.nulls(len(found), pa.bool_() if name == "never" else pa.int64()))
-    alive = np.ones(len(found), np.bool_)
-    alive[removed] = False
-    offsets = found["offset"]
-    if offsets.null_count:
-        if (alive & offsets.is_null().to_numpy()).any():
-            raise message_without_place(path, "an offset")
-        offsets = offsets.fill_null(-1)
-    numbers: Longs = offsets.to_numpy()
-    _require_once(path, numbers, alive)
-    return FileRows(
-        offsets=numbers,
-        columns={
-            name: bool_values(found[name]) if name == "never" else time_values(found[name], zero_is_unknown=name == "append_time")
-            for name in wanted - {"offset"}
-        },
-        alive=alive,
-    )
+    with open_rows(io, path, removed) as rows:
+        return FileRows(offsets=rows.offsets(), columns=rows.columns(columns), alive=rows.alive)
 
 
 def _require_once(path: str, offsets: Longs, alive: NDArray[np.bool_]) -> None:

@@ -5,7 +5,7 @@ A task returns the offsets of due messages, as text, and counts. No column comes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, assert_never
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, assert_never
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from message_lifecycle.model.errors import PlanConflict, Unavailable
@@ -24,14 +23,14 @@ from message_lifecycle.model.reasons import RemovalReason
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, requested_offsets
 from message_lifecycle.model.rules import Rule
 from message_lifecycle.stores.iceberg import data_rows, segments
-from message_lifecycle.stores.iceberg.data_files import FILES_OF_TASK, is_named
-from message_lifecycle.stores.iceberg.data_rows import FileRows, Positions, Vectors, read_rows
+from message_lifecycle.stores.iceberg.data_files import is_named
+from message_lifecycle.stores.iceberg.data_rows import OpenRows, Positions, Vectors, open_rows, read_columns
+from message_lifecycle.stores.iceberg.file_tasks import FileReader
 from message_lifecycle.stores.iceberg.limit_rows import lapsed_rows
 from message_lifecycle.stores.iceberg.limited import ExcessOffsets, LimitResult, LimitSearch
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.segments import FileMetrics, newest_known
-from message_lifecycle.stores.iceberg.shares import Failed, Resources
-from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix, reading
+from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 from message_lifecycle.stores.iceberg.tasks import Store
 
 if TYPE_CHECKING:
@@ -54,6 +53,7 @@ class _OpenFile:
     """A file whose bounds do not show which messages are due.
 
     Attributes:
+        removed: The positions that its deletion vector marks. Tasks do not read vectors: one file may have the vectors of a whole topic.
         reasons: The reasons that may remove some of its messages.
         counted: Whether its other messages count for the limits.
         spared: The spared offsets of the file.
@@ -61,6 +61,7 @@ class _OpenFile:
 
     file: FileMetrics
     path: str
+    removed: Positions
     reasons: tuple[Reason, ...]
     counted: bool
     spared: SparedOffsets
@@ -137,18 +138,25 @@ def due_rows(
             counted = None if beyond is None or place in beyond.dead else beyond
             if certain is None and (counted is None or counted.add_by_bounds(file)):
                 continue
+            path = absolute(prefix, file.name)
             open_files.append(
                 _OpenFile(
                     file=file,
-                    path=absolute(prefix, file.name),
+                    path=path,
                     reasons=tuple(_of_partition(reason, file.partition) for reason in certain or ()),
+                    removed=vectors[path],
                     counted=counted is not None,
                     spared=spared.between(file.partition, file.first_offset, file.last_offset),
                 )
             )
     lapsed = None if question.beyond is None else question.beyond.lapsed
-    search = _Search(topic=".".join(table.name()), store=Store.of_io(table.io, table.location()), as_of=as_of, lapsed=lapsed)
-    for one, answer in zip(open_files, _search_files(search, open_files, vectors, table.io, engine), strict=True):
+    search = FileReader(
+        answer=_Search(as_of=as_of, lapsed=lapsed).answer,
+        store=Store.of_io(table.io, table.location()),
+        description=f"{'.'.join(table.name())}: finding due messages in {len(open_files)} files",
+        failed=due_search_failed,
+    )
+    for one, answer in zip(open_files, search.read(open_files, table.io, engine), strict=True):
         if one.reasons:
             due[one.file] = list(answer.due)
         later += answer.later
@@ -233,81 +241,42 @@ def _of_partition(reason: Reason, partition: int) -> Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """The part of the question that is the same for all files.
+    """The part of the question that is the same for all files. `lapsed`: the limits count a message as lapsed by this rule, if any."""
 
-    Attributes:
-        topic: The name of the table, for a person.
-        store: How a task reaches the files.
-        lapsed: The limits count a message as lapsed by this rule. None: no message lapses.
-    """
-
-    topic: str
-    store: Store
     as_of: Instant
     lapsed: Rule | None
 
-    def answer(self, io: FileIO, one: _OpenFile, removed: Positions) -> _FileAnswer:
-        """Return the messages of one file, by the columns that its reasons need. `removed`: the positions that its vector marks."""
+    def answer(self, io: FileIO, one: _OpenFile) -> _FileAnswer:
+        """Return the messages of one file, by the columns that its reasons need."""
         rule = self.lapsed if one.counted else None
         rules = [reason.rule for reason in one.reasons] + ([] if rule is None else [rule])
-        rows = read_rows(io, one.path, removed, {name for rule in rules for name in data_rows.columns_of(rule)})
-        due, open_, later = _split_due_rows(one.file, rows, one.reasons, self.as_of, one.spared)
-        lapsed = lapsed_rows(rule, rows, self.as_of)
+        with open_rows(io, one.path, one.removed) as rows:
+            columns = rows.columns({name for rule in rules for name in data_rows.columns_of(rule)})
+            due, open_, later = _split_due_rows(one, rows, columns, self.as_of)
+        lapsed = lapsed_rows(rule, columns, len(open_), self.as_of)
         return _FileAnswer(due=due, left=(int((open_ & ~lapsed).sum()), int((open_ & lapsed).sum())), later=later)
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """The files of one task. `removed`: the positions that a deletion vector of each file marks.
-
-    Tasks do not read the vectors: one file may have the vectors of a whole topic, and each task would read it.
-    """
-
-    search: _Search
-    files: Sequence[_OpenFile]
-    removed: Sequence[Positions]
-
-
-def _search_files(
-    search: _Search, files: Sequence[_OpenFile], vectors: Vectors, io: FileIO, engine: Callable[[], Engine | None]
-) -> Iterator[_FileAnswer]:
-    """Yield the answer of each file, in order. Raises DueSearchFailed, and the errors of `read_rows`."""
-    running = engine() if len(files) > FILES_OF_TASK else None
-    if running is None:
-        for one in files:
-            yield search.answer(io, one, vectors[one.path])
-        return
-    shares = [files[at : at + FILES_OF_TASK] for at in range(0, len(files), FILES_OF_TASK)]
-    items = [_Files(search, share, [vectors[one.path] for one in share]) for share in shares]
-    description = f"{search.topic}: finding due messages in {len(files)} files"
-    for found in running.run(items, _search_share, description=description):
-        if isinstance(found, Failed):
-            raise found.error(due_search_failed)
-        yield from found
-
-
-def _search_share(given: _Files, _share: Resources) -> list[_FileAnswer]:
-    """Search the files in a task."""
-    io = given.search.store.io
-    return [given.search.answer(io, one, removed) for one, removed in zip(given.files, given.removed, strict=True)]
-
-
 def _split_due_rows(
-    file: FileMetrics, rows: FileRows, reasons: Iterable[Reason], as_of: Instant, spared: SparedOffsets
+    one: _OpenFile, rows: OpenRows, columns: Mapping[str, NDArray[np.generic]], as_of: Instant
 ) -> tuple[list[DueRows], NDArray[np.bool_], list[int]]:
-    """Return the due messages of each reason, the rows that no reason removes, and when the next messages become due."""
-    open_, found = rows.alive.copy(), []
+    """Return the due messages of each reason, the rows that no reason removes, and when the next messages become due.
+
+    A file without a due message is not asked for its offsets.
+    """
+    file, open_, found = one.file, rows.alive.copy(), []
     taken = np.zeros(len(open_), np.bool_)
     waiting = np.full(len(open_), INT64_MAX)
-    for reason in reasons:
-        begins = data_rows.first_times(reason.rule, rows.columns, len(open_))
+    for reason in one.reasons:
+        begins = data_rows.first_times(reason.rule, columns, len(open_))
         hit = open_ & (begins <= as_of)
         # Include rows that another reason holds back: this reason may remove them before that holder releases them.
         waiting = np.minimum(waiting, np.where(begins > as_of, begins, INT64_MAX))
         if hit.any():
-            may_go = hit & (rows.offsets < reason.below.get(file.partition, INT64_MAX))
-            entry = _due(file, reason.name, reason.below, np.sort(rows.offsets[hit]), int(begins[hit].min()))
-            found.append(_with_free(entry, rows.offsets[may_go], begins[may_go], spared))
+            offsets = rows.offsets()
+            may_go = hit & (offsets < reason.below.get(file.partition, INT64_MAX))
+            entry = _due(file, reason.name, reason.below, np.sort(offsets[hit]), int(begins[hit].min()))
+            found.append(_with_free(entry, offsets[may_go], begins[may_go], one.spared))
             taken |= may_go
             open_ &= ~hit
     first = int(waiting[rows.alive & ~taken].min(initial=INT64_MAX))
@@ -387,24 +356,58 @@ def still_shown(files: list[FileMetrics], emptied: list[FileMetrics], as_of: Ins
 # Find the messages that a user named, by reading offsets or keys of files that may hold them.
 
 
-def requested_rows(table: Table, snapshot: Snapshot, request: Request, *, as_of: Instant, unsealed: frozenset[Place]) -> RowAnswer:
-    """Return the messages of a request; see `ports.MessageReader.find_requested_rows`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RequestedFile:
+    """A file that may hold requested messages. `removed`: the positions that its deletion vector marks."""
+
+    file: FileMetrics
+    path: str
+    removed: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class _RequestSearch:
+    """Finds the messages of a request in one file at a time. Tasks receive it."""
+
+    request: Request
+
+    def answer(self, io: FileIO, one: _RequestedFile) -> list[int]:
+        """Return the offsets of the requested messages of one file, in ascending order."""
+        # A truncation needs no key.
+        by_offset = isinstance(self.request, TruncateLog | RemoveRanges)
+        rows = read_columns(io, one.path, ("offset",) if by_offset else ("offset", "key"))
+        alive = np.ones(len(rows), np.bool_)
+        alive[one.removed] = False
+        found = rows.filter(pc.and_(pa.array(alive), _matches(rows, one.file.partition, self.request)))
+        return sorted(found["offset"].to_pylist())
+
+
+def requested_rows(
+    table: Table,
+    snapshot: Snapshot,
+    request: Request,
+    *,
+    as_of: Instant,
+    unsealed: frozenset[Place],
+    engine: Callable[[], Engine | None] = lambda: None,
+) -> RowAnswer:
+    """Return the messages of a request; see `ports.MessageReader.find_requested_rows`. `engine`, and errors: as in `due_rows`."""
     vectors, prefix = Vectors(table, snapshot), location_prefix(table.location())
     files = sorted(files_of(table, snapshot))
-    found: dict[FileMetrics, list[int]] = {}
-    for file in files:
-        if not _may_contain_requested(file, request):
-            continue
-        path = absolute(prefix, file.name)
-        with reading(path), table.io.new_input(path).open() as stream:
-            # A truncation needs no key.
-            columns = ["offset"] if isinstance(request, TruncateLog | RemoveRanges) else ["offset", "key"]
-            rows = pq.ParquetFile(pa.PythonFile(stream, mode="r")).read(columns=columns)
-        alive = np.ones(len(rows), np.bool_)
-        alive[vectors[path]] = False
-        offsets = rows.filter(pc.and_(pa.array(alive), _matches(rows, file.partition, request)))["offset"].to_pylist()
-        if offsets:
-            found[file] = sorted(offsets)
+    open_files = [
+        _RequestedFile(file=file, path=path, removed=vectors[path])
+        for file in files
+        if _may_contain_requested(file, request)
+        for path in [absolute(prefix, file.name)]
+    ]
+    search = FileReader(
+        answer=_RequestSearch(request).answer,
+        store=Store.of_io(table.io, table.location()),
+        description=f"{'.'.join(table.name())}: finding requested messages in {len(open_files)} files",
+        failed=due_search_failed,
+    )
+    answers = zip(open_files, search.read(open_files, table.io, engine), strict=True)
+    found = {one.file: offsets for one, offsets in answers if offsets}
     if isinstance(request, PurgeKey) and request.keep is not None:
         found = _without_newest(found, request.keep)
     whole: dict[str, int] = {}

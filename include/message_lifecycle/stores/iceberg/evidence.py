@@ -7,12 +7,12 @@ only:
 - files that lose single messages, may hold overdue ones, or hold times in the future;
 - keys, for staged markers.
 
-No JVM is needed.
+Tasks read them if they are many and an engine runs. No JVM is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,8 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg import evidence_files as frames
 from message_lifecycle.stores.iceberg.data_rows import Vectors
 from message_lifecycle.stores.iceberg.evidence_files import both_snapshots, files_of_both
-from message_lifecycle.stores.iceberg.evidence_rows import RowEvidence, limit_evidence
+from message_lifecycle.stores.iceberg.evidence_limits import limit_evidence
+from message_lifecycle.stores.iceberg.evidence_rows import RowEvidence
 from message_lifecycle.stores.iceberg.marks import (
     CAUSES_NONE,
     IS_MARKER,
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
+    from message_lifecycle.stores.iceberg.engine import Engine
+
 
 def evidence(
     table: Table,
@@ -55,6 +58,8 @@ def evidence(
     staged: Staged,
     policy: Policy,
     horizons: Mapping[int, int] | None = None,
+    *,
+    engine: Callable[[], Engine | None] = lambda: None,
 ) -> Mapping[str, pa.Table]:
     """See `ports.MessageStore.evidence`.
 
@@ -64,9 +69,12 @@ def evidence(
         staged: The staged change.
         policy: The topic's policy.
         horizons: The topic's current compaction horizons, if they decide which messages may be removed (CMP-9).
+        engine: Returns the engine whose tasks read many files. None: this process reads them.
 
     Raises:
         PlanConflict: The plan's or the staged snapshot is missing.
+        FileLost, FileUnreadable, MessageWithoutPlace, OffsetGivenTwice: A file is missing or damaged.
+        JudgingFailed, DueSearchFailed: A task ended with another error.
     """
     was, now = both_snapshots(table, plan, staged)
     prefix = location_prefix(table.location())
@@ -93,6 +101,7 @@ def evidence(
         before=Vectors(table, was),
         after=Vectors(table, now),
         active=active,
+        engine=engine,
         renewed=marks.renewed,
         removals=removals,
     )
@@ -101,13 +110,14 @@ def evidence(
     ahead = {place for place in frames.late_places(segments) if rows.newest[place] is None}
     expired = [place for place in rows.newest if rows.is_expired(place)]
     stays = set(live_after["name"].to_pylist())
-    rows.limits = limit_evidence(table, plan, policy, expired, before=rows.before, after=rows.after, stays=stays, renewed=marks.renewed)
+    rows.limits = limit_evidence(
+        table, plan, policy, expired, before=rows.before, after=rows.after, stays=stays, renewed=marks.renewed, engine=engine
+    )
     going = frames.going(whole, frames.may_keep(whole, policy), planned, active)
-    lost = rows.lost(sorted(single.items()), stays, {path: path.removeprefix(prefix) for path in single})
-    overdue = dict(_overdue(rows, live_after, policy, plan.as_of))
-    for place, (last, count) in rows.limits.left.items():
-        known = overdue.get(place, (last, 0))
-        overdue[place] = max(last, known[0] or 0), known[1] + count
+    suspects = list(_suspects(rows, live_after, policy, plan.as_of))
+    unsure = {file.path: file.place for file in suspects if file.overdue is None}
+    rows.judge({**unsure, **single}, losing={path: path.removeprefix(prefix) for path in single}, stays=stays, overdue=unsure)
+    lost, overdue = rows.lost(single), _overdue(rows, suspects)
     removed = sum((pc.sum(frame["rows"]).as_py() or 0) for frame in (going, lost))
     if horizons is not None:
         going = frames.with_compacted(going, horizons)
@@ -137,19 +147,34 @@ def _newest_in_time(rows: RowEvidence, segments: pa.Table, files: pa.Table, late
             yield (partition, segment), newest
     if not late:
         return
-    for name, partition, segment, newest in frames.rows_of(files, "name", "partition", "segment", "known_newest_at"):
-        place = partition, segment
-        if place in late:
-            found = newest if newest <= latest_allowed_time else rows.newest_before(name, latest_allowed_time)
-            late[place] = max((time for time in (late[place], found) if time is not None), default=None)
+    times = {
+        (name, (partition, segment)): newest
+        for name, partition, segment, newest in frames.rows_of(files, "name", "partition", "segment", "known_newest_at")
+        if (partition, segment) in late
+    }
+    read = rows.newest_in_time([name for (name, _), newest in times.items() if newest > latest_allowed_time], latest_allowed_time)
+    for (name, place), newest in times.items():
+        late[place] = max((time for time in (late[place], read.get(name, newest)) if time is not None), default=None)
     yield from late.items()
 
 
-def _overdue(rows: RowEvidence, files: pa.Table, policy: Policy, as_of: int) -> Iterator[tuple[Place, tuple[int | None, int]]]:
-    """Yield per segment that stays its last offset and how many of its messages are overdue.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Suspect:
+    """A file of the staged snapshot that may hold overdue messages.
 
-    Segments count only if they have files that may hold overdue messages.
+    Attributes:
+        last: The last offset of the file. None: it is unknown.
+        overdue: How many messages are overdue, by the file's bounds. None: only its columns show it.
     """
+
+    path: str
+    place: Place
+    last: int | None
+    overdue: int | None
+
+
+def _suspects(rows: RowEvidence, files: pa.Table, policy: Policy, as_of: int) -> Iterator[_Suspect]:
+    """Yield the files of the staged snapshot that may hold overdue messages, by their bounds."""
     # The operation `retention` leaves expiry and TTL alone (RET-5).
     cleans = "expiry" in rows.plan.reasons
     expiry, heeds_ttl, max_age = policy.message_expiry_us if cleans else 0, policy.allow_msg_ttl and cleans, policy.max_age_us
@@ -157,7 +182,6 @@ def _overdue(rows: RowEvidence, files: pa.Table, policy: Policy, as_of: int) -> 
         return
     kept = frames.may_keep(files, policy).to_pylist()
     facts = ("rows", "written", "last_offset", "oldest_at", "known_newest_at", "expires_from", "without_expiry")
-    found: dict[Place, tuple[int | None, int]] = {}
     for may_keep, row in zip(kept, frames.rows_of(files, "name", "partition", "segment", *facts), strict=True):
         name, partition, segment, alive, written, last, oldest, newest, expires_from, without_expiry = row
         place = partition, segment
@@ -170,10 +194,23 @@ def _overdue(rows: RowEvidence, files: pa.Table, policy: Policy, as_of: int) -> 
         ttl = heeds_ttl and without_expiry != written and (expires_from is None or expires_from <= as_of)
         aged = max_age is not None and (oldest is None or oldest < as_of - max_age)
         if sure or expired or ttl or aged:
-            count = alive if sure else rows.overdue(name, place)
-            before = found.get(place, (last, 0))
-            found[place] = (last if before[0] is None or (last is not None and last > before[0]) else before[0], before[1] + count)
-    yield from found.items()
+            yield _Suspect(path=name, place=place, last=last, overdue=alive if sure else None)
+
+
+def _overdue(rows: RowEvidence, suspects: Iterable[_Suspect]) -> Mapping[Place, tuple[int | None, int]]:
+    """Return per segment that stays its last offset and how many of its messages are overdue, or beyond a limit.
+
+    Segments count only if they have files that may hold such messages.
+    """
+    found: dict[Place, tuple[int | None, int]] = {}
+    for file in suspects:
+        last, known = found.get(file.place, (file.last, 0))
+        count = rows.judged[file.path].overdue if file.overdue is None else file.overdue
+        found[file.place] = (file.last if last is None or (file.last is not None and file.last > last) else last), known + count
+    for place, (beyond, count) in rows.limits.left.items():
+        last, known = found.get(place, (beyond, 0))
+        found[place] = max(beyond, last or 0), known + count
+    return found
 
 
 def _standing(rows: RowEvidence, segments: pa.Table, overdue: Mapping[Place, tuple[int | None, int]], ahead: set[Place]) -> Iterator[Place]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.errors import PlanConflict, Unavailable
 from message_lifecycle.model.message import NOTHING, Place
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Held, Plan
@@ -72,6 +72,13 @@ _pick = picking(
 _CHUNK = 10_000
 """How many files are Python objects at a time: a log may have a hundred thousand."""
 _NONE: Mapping[int, Any] = {}
+
+
+def judging_failed(kind: str, reason: str) -> Unavailable:
+    """Return the error for a task that could not judge its files. The gate then passes nothing."""
+    return Unavailable(
+        f"judging single messages failed ({kind}): {reason} Nothing was changed; mend that and run again.", code="JudgingFailed"
+    )
 
 
 def both_snapshots(table: Table, plan: Plan, staged: Staged) -> tuple[Snapshot, Snapshot]:

@@ -1,7 +1,7 @@
 """Evidence about single messages.
 
-The evidence reads each data file that loses single messages or may hold overdue ones once. A sample of the files that are removed whole is
-read, too.
+The evidence reads each data file that loses single messages or may hold overdue ones once, in tasks if they are many. A sample of the files
+that are removed whole is read, too.
 
 The rules are written here a second time, straight from the settings. The planner's own rules are not used, so that one mistake cannot
 repeat. Times of one file are columns of microseconds, null for unknown.
@@ -9,11 +9,9 @@ repeat. Times of one file are columns of microseconds, null for unknown.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,143 +19,40 @@ from numpy.typing import NDArray
 from pyiceberg.table import Table
 
 from message_lifecycle.model.change import RemoveRows
-from message_lifecycle.model.message import NOTHING, DueRows, LimitQuestion, Place, Reason, RowQuestion
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Place
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import is_limit, is_request, reasons_of_family
-from message_lifecycle.model.rules import AnyOfRules
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.stores.iceberg.data_files import is_named
-from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Positions, Vectors, columns_of, first_times, read_keys, read_rows
-from message_lifecycle.stores.iceberg.due_rows import due_rows
-from message_lifecycle.stores.iceberg.evidence_files import rows_of, schema
-from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
+from message_lifecycle.stores.iceberg.data_rows import (
+    UNKNOWN,
+    Longs,
+    Positions,
+    Vectors,
+    columns_of,
+    first_times,
+    open_rows,
+    read_keys,
+)
+from message_lifecycle.stores.iceberg.engine import job_text
+from message_lifecycle.stores.iceberg.evidence_files import judging_failed, rows_of
+from message_lifecycle.stores.iceberg.evidence_limits import LimitEvidence
+from message_lifecycle.stores.iceberg.file_tasks import FileReader
+from message_lifecycle.stores.iceberg.tasks import Store
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-
-# Evidence about limits by number and by size: counted again on the plan's snapshot, and searched in the staged one (P5).
-#
-# The settings alone decide; the plan's bounds and counts are not used. The count reads only the data that the limits need: the sizes of
-# kept messages, and the files that a limit cuts. Messages beyond a limit come from the plan's snapshot alone. In the staged snapshot a held
-# message may fit again, after the removal of a larger message before it (RET-4, DEL-9).
-
-
-LIMITS = schema("most_records", "most_bytes", "within", "beyond")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitEvidence:
-    """Evidence about limits; empty if no limit acts.
-
-    Attributes:
-        beyond: Offsets beyond the limits in the plan's snapshot, as `ranges_text`, by file (relative to the table's location) and reason.
-        left: By segment, the last offset and the number of these messages that are still in the staged snapshot.
-    """
-
-    frame: pa.Table = field(default_factory=LIMITS.empty_table)
-    beyond: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    left: Mapping[Place, tuple[int, int]] = field(default_factory=dict)
-
-
-def limit_evidence(
-    table: Table,
-    plan: Plan,
-    policy: Policy,
-    expired: Iterable[Place],
-    *,
-    before: Vectors,
-    after: Vectors,
-    stays: Container[str],
-    renewed: Iterable[tuple[int, int]],
-) -> LimitEvidence:
-    """Return the evidence about limits.
-
-    Args:
-        table: The log's table.
-        plan: The plan, for its time, its reasons and its holders.
-        policy: The topic's policy.
-        expired: Segments that have expired.
-        before: The deletion vectors of the plan's snapshot.
-        after: The deletion vectors of the staged snapshot.
-        stays: The paths of the staged snapshot's data files.
-        renewed: Places of older markers that the plan removes because their key has a new one (MRK-5).
-    """
-    if policy.limits is None or "retention_count" not in plan.reasons:
-        return LimitEvidence()
-    question = _question(plan, policy, frozenset(expired))
-    was = due_rows(table, before.snapshot_id, question)
-    same = before.snapshot_id == after.snapshot_id
-    now = was if same else due_rows(table, after.snapshot_id, question, ends=dict(plan.requirements.end_offsets))
-    beyond = [entry for entry in was.due if is_limit(entry.reason)]
-    left: dict[Place, tuple[int, int]] = {}
-    prefix = location_prefix(table.location())
-    for entry in beyond:
-        path = absolute(prefix, entry.file)
-        last, rows = _still(table.io, path, entry, before[path], after[path]) if path in stays else (NOTHING, 0)
-        if rows:
-            known = left.get((entry.partition, entry.base_offset), (NOTHING, 0))
-            left[entry.partition, entry.base_offset] = max(last, known[0]), known[1] + rows
-    count, stay = sum(entry.rows for entry in beyond), sum(rows for _, rows in left.values())
-    held = sum(entry.rows for entry in plan.held if is_limit(entry.reason))
-    row = {
-        # Messages that stay beyond the limits without a holder count against the plan.
-        "most_records": now.limited.most_records + max(0, stay - held),
-        "most_bytes": now.limited.most_bytes,
-        # Messages that rules of age remove are not part of these counts. The rest must equal the messages that the limits keep, except for
-        # renewed markers.
-        "within": (was.limited.left - count) - (now.limited.left - stay) - _within(renewed, beyond),
-        "beyond": count,
-    }
-    offsets: dict[tuple[str, str], str] = {(entry.file, entry.reason): entry.taken for entry in beyond}
-    return LimitEvidence(frame=pa.Table.from_pylist([row], schema=LIMITS), beyond=offsets, left=left)
-
-
-def _within(places: Iterable[tuple[int, int]], beyond: Sequence[DueRows]) -> int:
-    """Count the places that lie within the limits."""
-    found = 0
-    for partition, group in groupby(sorted(places), key=itemgetter(0)):
-        offsets = np.array([offset for _, offset in group], dtype=np.int64)
-        for entry in beyond:
-            if entry.partition == partition:
-                offsets = offsets[~is_named(offsets, entry.taken)]
-        found += len(offsets)
-    return found
-
-
-def _still(io: FileIO, path: str, entry: DueRows, was: Positions, now: Positions) -> tuple[int, int]:
-    """Return the last offset and the number of messages beyond a limit that are still in a file.
-
-    Args:
-        io: Reads the file.
-        path: The path of the file.
-        entry: The messages of the file that are beyond the limit.
-        was: The removed positions in the plan's snapshot.
-        now: The removed positions in the staged snapshot. The file is read only if they differ.
-    """
-    if np.array_equal(was, now):
-        return entry.last_offset, entry.rows
-    rows = read_rows(io, path, now, ())
-    left = rows.offsets[rows.alive & is_named(rows.offsets, entry.taken)]
-    return int(left.max(initial=NOTHING)), len(left)
-
-
-def _question(plan: Plan, policy: Policy, expired: frozenset[Place]) -> RowQuestion:
-    """Return the question of the settings alone, without bounds of holders: a held message counts neither as left nor twice (DEL-9)."""
-    assert policy.limits is not None
-    rules, cleans = expiry.age_rules(policy), "expiry" in plan.reasons
-    named = {reason: rule for reason, rule in rules.items() if reason in plan.reasons}
-    reasons = [Reason(name=reason, rule=rule, segments=expired if reason == "expiry" else None) for reason, rule in named.items()]
-    lapsed = [rules[reason] for reason in (("expiry",) if cleans else ("expiry", "ttl")) if reason in rules]
-    beyond = LimitQuestion(limits=policy.limits, lapsed=AnyOfRules(tuple(lapsed)) if lapsed else None)
-    return RowQuestion(as_of=plan.as_of, reasons=tuple(reasons), beyond=beyond)
+    from message_lifecycle.stores.iceberg.engine import Engine
 
 
 _JUDGED_HERE = ("expiry", "ttl", "retention_age")
 """Rules of age that the evidence judges itself. Other rules of age use the planner's code."""
 Flags = NDArray[np.bool_]
 _INT64_MAX = 2**63 - 1
+_NONE = np.empty(0, np.int64)
 
 ROWS = pa.schema(
     {
@@ -182,6 +77,163 @@ SAMPLE = pa.schema(
 )
 
 
+Columns = Mapping[str, NDArray[np.generic]]
+File = TypeVar("File")
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """Messages of one file that a plan names.
+
+    Attributes:
+        offsets: The messages, as `ranges_text` writes them.
+        beyond: The file's messages beyond the limit of the same reason, by the evidence. Empty for other reasons.
+    """
+
+    reason: str
+    offsets: str
+    beyond: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedFile:
+    """A data file to judge, with everything that a task must know about it.
+
+    Attributes:
+        expired: Whether its segment has expired.
+        before: The positions that the deletion vector of the plan's snapshot marks.
+        after: The positions that the deletion vector of the staged snapshot marks. None: the file is not in that snapshot.
+        named: Its messages that the plan names. None: the file loses no message, and its offsets are not read.
+        renewed: The offsets of older markers whose key has a new one.
+        may_stay_overdue: Whether to count overdue messages of the staged snapshot.
+    """
+
+    path: str
+    expired: bool
+    before: Positions
+    after: Positions | None
+    named: tuple[Removal, ...] | None
+    renewed: Longs
+    may_stay_overdue: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRows:
+    """What became of the messages of one file.
+
+    Attributes:
+        rows: The number of messages that it loses.
+        unnamed: The number of these that the plan does not name.
+        unjustified: The number of named messages that their reason does not justify.
+        expires: Whether it loses messages because its segment has expired.
+        overdue: The number of due messages that it still has.
+        purged: The distinct keys of its purged messages, null for a message without a key.
+    """
+
+    rows: int = 0
+    unnamed: int = 0
+    unjustified: int = 0
+    expires: bool = False
+    overdue: int = 0
+    purged: pa.Array | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judge:
+    """Judges the messages of one file at a time, by the settings. Tasks receive it."""
+
+    policy: Policy
+    as_of: Instant
+    reasons: frozenset[str]
+
+    def judge(self, io: FileIO, file: JudgedFile) -> JudgedRows:
+        with open_rows(io, file.path, _NONE) as rows:
+            columns, count = rows.columns(self._columns()), len(rows.alive)
+            there = np.zeros(count, np.bool_) if file.after is None else _alive(count, file.after)
+            overdue = int((there & self._is_overdue(columns, count, file)).sum()) if file.may_stay_overdue else 0
+            if file.named is None:
+                return JudgedRows(overdue=overdue)
+            lost, offsets = _alive(count, file.before) & ~there, rows.offsets()
+        open_, unjustified, expires, keys = lost.copy(), 0, False, []
+        for removal in file.named:
+            mine = lost & is_named(offsets, removal.offsets)
+            if is_limit(removal.reason):
+                due = is_named(offsets, removal.beyond)
+            elif removal.reason == "superseded":
+                due = np.isin(offsets, file.renewed)
+            else:
+                due = self._is_due(removal.reason, columns, count, expired=file.expired)
+            unjustified += int((mine & ~due).sum())
+            expires = expires or (removal.reason == "expiry" and bool(mine.any()))
+            open_ &= ~mine
+            if removal.reason == "purged" and mine.any():
+                keys.append(read_keys(io, file.path, np.flatnonzero(mine)))
+        return JudgedRows(
+            rows=int(lost.sum()),
+            unnamed=int(open_.sum()),
+            unjustified=unjustified,
+            expires=expires,
+            overdue=overdue,
+            purged=pa.concat_arrays(keys).unique() if keys else None,
+        )
+
+    def _columns(self) -> set[str]:
+        # Read only the columns that some setting needs: with many files the other columns are most of the work.
+        columns = {"expires_at"} if self.policy.allow_msg_ttl else set()
+        if self.policy.message_expiry_us or self.policy.max_age_us is not None:
+            columns |= {"append_time", "never"}
+        return columns | {name for rule in expiry.age_rules(self.policy, without=_JUDGED_HERE).values() for name in columns_of(rule)}
+
+    def _is_overdue(self, columns: Columns, rows: int, file: JudgedFile) -> Flags:
+        due = np.zeros(rows, np.bool_)
+        for reason in reasons_of_family("age"):
+            due |= self._is_due(reason, columns, rows, expired=file.expired)
+        return due
+
+    def _is_due(self, reason: str, columns: Columns, rows: int, *, expired: bool) -> Flags:
+        policy, as_of = self.policy, self.as_of
+        no = np.zeros(rows, np.bool_)
+        if reason not in self.reasons:
+            return no
+        if is_request(reason):
+            return ~no  # a user named the message
+        if reason == "ttl":
+            if not policy.allow_msg_ttl:
+                return no
+            expires = _times(columns, "expires_at")
+            return np.asarray((expires != UNKNOWN) & (expires <= as_of) & (expires < _INT64_MAX), np.bool_)
+        if reason not in _JUDGED_HERE:
+            rule = expiry.RULES[reason](policy)
+            return no if rule is None else np.asarray(first_times(rule, columns, rows) <= as_of, np.bool_)
+        span = policy.message_expiry_us if reason == "expiry" else policy.max_age_us
+        if span is None or (reason == "expiry" and not expired):
+            return no
+        appended = _times(columns, "append_time")
+        # A message is dead at its deadline, but too old only after its age (CLK-2).
+        old = appended <= as_of - span if reason == "expiry" else appended < as_of - span
+        return np.asarray((appended != UNKNOWN) & old & ~self._kept(columns, rows), np.bool_)
+
+    def _kept(self, columns: Columns, rows: int) -> Flags:
+        if not self.policy.allow_msg_ttl:
+            return np.zeros(rows, np.bool_)
+        never = np.asarray(columns["never"], np.bool_)
+        return never | (_times(columns, "expires_at") != UNKNOWN) if self.policy.ttl_overrides_age else never
+
+
+@dataclass(frozen=True, slots=True)
+class _NewestInTime:
+    """Finds the newest time of a file that is not late. Removed messages count (EXP-4)."""
+
+    latest_allowed_time: int
+
+    def find(self, io: FileIO, path: str) -> int | None:
+        with open_rows(io, path, _NONE) as rows:
+            times = _times(rows.columns(("append_time",)), "append_time")
+        found = times[(times != UNKNOWN) & (times <= self.latest_allowed_time)]
+        return int(found.max()) if len(found) else None
+
+
 @dataclass(slots=True, kw_only=True)
 class RowEvidence:
     """Evidence about single messages.
@@ -190,9 +242,11 @@ class RowEvidence:
         before: Deletion vectors of the plan's snapshot.
         after: Deletion vectors of the staged snapshot.
         active: The base offset of each partition's active segment.
+        engine: Returns the engine whose tasks read many files. None: this process reads them.
         removals: Every list of single messages.
         renewed: Places of older markers whose key has a new one.
         newest: By segment, its newest known time that is not late. A segment without such a time is not expired.
+        judged: What became of the messages of each judged file, by its path.
     """
 
     table: Table
@@ -201,86 +255,78 @@ class RowEvidence:
     before: Vectors
     after: Vectors
     active: Mapping[int, int]
+    engine: Callable[[], Engine | None] = lambda: None
     removals: Sequence[RemoveRows] = ()
     renewed: frozenset[tuple[int, int]] = frozenset()
     newest: dict[Place, int | None] = field(default_factory=dict)
     limits: LimitEvidence = field(default_factory=LimitEvidence)
+    judged: dict[str, JudgedRows] = field(default_factory=dict)
     _expiry_us: int = field(init=False)
     """The policy's expiry, kept here because very many segments need it."""
-    _overdue: dict[str, int] = field(default_factory=dict)
-    """Overdue messages by file, counted while the file's columns are in memory. The columns of a whole log would not fit into memory."""
-    _purged: list[pa.Array] = field(default_factory=list)
-    """The purged keys, once per file."""
 
     def __post_init__(self) -> None:
         self._expiry_us = self.policy.message_expiry_us
 
-    def lost(self, files: Iterable[tuple[str, Place]], stays: set[str], relative: Mapping[str, str]) -> pa.Table:
-        """Return one row per file that loses single messages.
+    def judge(self, files: Mapping[str, Place], *, losing: Mapping[str, str], stays: Collection[str], overdue: Collection[str]) -> None:
+        """Judge the messages of files. Call this after `newest` and `limits` are complete.
 
         Args:
-            files: Path and segment of each file.
-            stays: Paths of files that stay.
-            relative: The files' names in the plan, by path.
+            files: The segment of each file, by its path.
+            losing: The names in the plan of files that lose single messages, by path.
+            stays: Paths of files of the staged snapshot.
+            overdue: Paths of files that may still have overdue messages.
         """
-        named: dict[str, list[tuple[str, str]]] = {}
+        named: dict[str, list[Removal]] = {name: [] for name in losing.values()}
         for action in self.removals:
-            named.setdefault(action.file, []).append((action.reason, action.offsets))
-        return pa.Table.from_pylist(
-            [self._lost(path, relative[path], place, path in stays, named.get(relative[path], [])) for path, place in files], schema=ROWS
-        )
-
-    def _lost(self, path: str, name: str, place: Place, stays: bool, named: list[tuple[str, str]]) -> dict[str, object]:
-        whole = self._read(path)
-        left = _alive(len(whole.offsets), self.before[path])
-        if stays:
-            left &= ~_alive(len(whole.offsets), self.after[path])
-            self._overdue[path] = self._still_due(path, whole, place)
-        rows = whole.at(np.flatnonzero(left))
-        open_, unjustified, expires = np.ones(len(rows.offsets), np.bool_), 0, False
-        for reason, offsets in named:
-            mine = is_named(rows.offsets, offsets)
-            due = (
-                is_named(rows.offsets, self.limits.beyond.get((name, reason), ""))
-                if is_limit(reason)
-                else self._is_due(reason, rows, place)
+            beyond = self.limits.beyond.get((action.file, action.reason), "") if is_limit(action.reason) else ""
+            named.setdefault(action.file, []).append(Removal(reason=action.reason, offsets=action.offsets, beyond=beyond))
+        items = []
+        for path, place in sorted(files.items()):
+            removals = tuple(named[losing[path]]) if path in losing else None
+            renews = any(removal.reason == "superseded" for removal in removals or ())
+            items.append(
+                JudgedFile(
+                    path=path,
+                    expired=self.is_expired(place),
+                    before=self.before[path],
+                    after=self.after[path] if path in stays else None,
+                    named=removals,
+                    renewed=np.array(sorted(offset for at, offset in self.renewed if renews and at == place[0]), np.int64),
+                    may_stay_overdue=path in overdue,
+                )
             )
-            unjustified += int((mine & ~due).sum())
-            expires = expires or (reason == "expiry" and bool(mine.any()))
-            open_ &= ~mine
-            if reason == "purged" and mine.any():
-                self._purged.append(read_keys(self.table.io, path, np.flatnonzero(left)[mine]).unique())
-        return {
-            "partition": place[0],
-            "segment": place[1],
-            "rows": len(rows.offsets),
-            "unnamed": int(open_.sum()),
-            "unjustified": unjustified,
-            "active": expires and (place[0] not in self.active or place[1] >= self.active[place[0]]),
-        }
+        judge = _Judge(policy=self.policy, as_of=self.plan.as_of, reasons=frozenset(self.plan.reasons))
+        found = self._reader(judge.judge, f"judging messages of {len(items)} files").read(items, self.table.io, self.engine)
+        self.judged.update(zip((item.path for item in items), found, strict=True))
+
+    def lost(self, files: Mapping[str, Place]) -> pa.Table:
+        """Return one row per judged file that loses single messages. `files`: the segment of each file, by its path."""
+        rows = []
+        for path, place in sorted(files.items()):
+            judged = self.judged[path]
+            rows.append(
+                {
+                    "partition": place[0],
+                    "segment": place[1],
+                    "rows": judged.rows,
+                    "unnamed": judged.unnamed,
+                    "unjustified": judged.unjustified,
+                    "active": judged.expires and (place[0] not in self.active or place[1] >= self.active[place[0]]),
+                }
+            )
+        return pa.Table.from_pylist(rows, schema=ROWS)
 
     def purged(self) -> pa.Table:
-        """Return one row about the purged messages that `lost` has found, or no row without any.
+        """Return one row about the purged messages of judged files, or no row without any.
 
         The row has the number of their keys, and the number of files with a purged message without a key.
         """
-        if not self._purged:
+        purged = [judged.purged for judged in self.judged.values() if judged.purged is not None]
+        if not purged:
             return PURGED.empty_table()
-        keys = pa.chunked_array(self._purged).unique()
-        keyless = sum(found.null_count for found in self._purged)
+        keys = pa.chunked_array(purged).unique()
+        keyless = sum(found.null_count for found in purged)
         return pa.Table.from_pylist([{"keys": len(keys) - keys.null_count, "keyless": keyless}], schema=PURGED)
-
-    def overdue(self, path: str, place: Place) -> int:
-        """Count the due messages that a file of the staged snapshot still has. Call this after `newest` is complete, and after `lost`."""
-        if path not in self._overdue:
-            self._overdue[path] = self._still_due(path, self._read(path), place)
-        return self._overdue[path]
-
-    def _still_due(self, path: str, rows: FileRows, place: Place) -> int:
-        due = np.zeros(len(rows.offsets), np.bool_)
-        for reason in reasons_of_family("age"):
-            due |= self._is_due(reason, rows, place)
-        return int((due & _alive(len(rows.offsets), self.after[path])).sum())
 
     def sample(self, files: pa.Table) -> pa.Table:
         """Return the messages of sampled files: whether each has expired (CLK-2, CLK-3) and lies within its file's bounds.
@@ -291,76 +337,40 @@ class RowEvidence:
         return pa.concat_tables([SAMPLE.empty_table(), *(self._sampled(*file) for file in found)])
 
     def _sampled(self, path: str, partition: int, segment: int, first: int | None, last: int | None, newest: int | None) -> pa.Table:
-        found = read_rows(self.table.io, path, self.before[path], ("append_time",))
-        rows = found.at(np.flatnonzero(found.alive))
-        times, count = self._times(rows, "append_time"), len(rows.offsets)
-        known, expiry = times != UNKNOWN, self.policy.message_expiry_us if self.policy.cleaner_enabled else 0
+        with open_rows(self.table.io, path, self.before[path]) as rows:
+            offsets, times = rows.offsets()[rows.alive], _times(rows.columns(("append_time",)), "append_time")[rows.alive]
+        count, known = len(times), times != UNKNOWN
+        expiry = self.policy.message_expiry_us if self.policy.cleaner_enabled else 0
         dead = known & (times <= self.plan.as_of - expiry) & (times < _INT64_MAX - expiry) & bool(expiry)
         inside = np.zeros(count, np.bool_)
         if first is not None and last is not None and newest is not None:
-            inside = known & (rows.offsets >= first) & (rows.offsets <= last) & (times <= newest)
+            inside = known & (offsets >= first) & (offsets <= last) & (times <= newest)
         arrays = [
             pa.array(np.full(count, partition, np.int32)),
             pa.array(np.full(count, segment, np.int64)),
-            pa.array(rows.offsets),
+            pa.array(offsets),
             pa.array(times, mask=~known),
             pa.array(~dead),
             pa.array(~inside),
         ]
         return pa.Table.from_arrays(arrays, schema=SAMPLE)
 
-    def newest_before(self, path: str, latest_allowed_time: int) -> int | None:
-        """Return the newest time that is not late, of a file of the plan's snapshot. Removed messages count (EXP-4)."""
-        times = self._times(read_rows(self.table.io, path, np.empty(0, np.int64), ("append_time",)), "append_time")
-        found = times[(times != UNKNOWN) & (times <= latest_allowed_time)]
-        return int(found.max()) if len(found) else None
+    def newest_in_time(self, paths: Sequence[str], latest_allowed_time: int) -> Mapping[str, int | None]:
+        """Return by file of the plan's snapshot its newest time that is not late. Removed messages count (EXP-4)."""
+        reader = self._reader(_NewestInTime(latest_allowed_time).find, f"reading times of {len(paths)} files")
+        return dict(zip(paths, reader.read(paths, self.table.io, self.engine), strict=True))
 
     def is_expired(self, place: Place) -> bool:
         newest, expiry = self.newest.get(place), self._expiry_us
         return bool(expiry) and newest is not None and newest <= self.plan.as_of - expiry and newest < _INT64_MAX - expiry
 
-    def _is_due(self, reason: str, rows: FileRows, place: Place) -> Flags:
-        policy, as_of = self.policy, self.plan.as_of
-        no = np.zeros(len(rows.offsets), np.bool_)
-        if is_request(reason):
-            return np.full(len(no), reason in self.plan.reasons)  # a user named the message
-        if reason == "superseded":
-            return np.fromiter(((place[0], int(offset)) in self.renewed for offset in rows.offsets), np.bool_, len(rows.offsets))
-        if reason not in self.plan.reasons:
-            return no
-        if reason == "ttl":
-            if not policy.allow_msg_ttl:
-                return no
-            expires = self._times(rows, "expires_at")
-            return np.asarray((expires != UNKNOWN) & (expires <= as_of) & (expires < _INT64_MAX), np.bool_)
-        if reason not in _JUDGED_HERE:
-            rule = expiry.RULES[reason](policy)
-            return no if rule is None else np.asarray(first_times(rule, rows.columns, len(no)) <= as_of, np.bool_)
-        span = policy.message_expiry_us if reason == "expiry" else policy.max_age_us
-        if span is None or (reason == "expiry" and not self.is_expired(place)):
-            return no
-        appended = self._times(rows, "append_time")
-        # A message is dead at its deadline, but too old only after its age (CLK-2).
-        old = appended <= as_of - span if reason == "expiry" else appended < as_of - span
-        return np.asarray((appended != UNKNOWN) & old & ~self._kept(rows), np.bool_)
+    def _reader(self, answer: Callable[[FileIO, File], Answer], tasks: str) -> FileReader[File, Answer]:
+        store = Store.of_io(self.table.io, self.table.location())
+        return FileReader(answer=answer, store=store, description=job_text(self.plan, tasks), failed=judging_failed)
 
-    def _kept(self, rows: FileRows) -> Flags:
-        if not self.policy.allow_msg_ttl:
-            return np.zeros(len(rows.offsets), np.bool_)
-        never = np.asarray(rows.columns["never"], np.bool_)
-        return never | (self._times(rows, "expires_at") != UNKNOWN) if self.policy.ttl_overrides_age else never
 
-    def _read(self, path: str) -> FileRows:
-        # Read only the columns that some setting needs: with many files the other columns are most of the work.
-        columns = {"expires_at"} if self.policy.allow_msg_ttl else set()
-        if self.policy.message_expiry_us or self.policy.max_age_us is not None:
-            columns |= {"append_time", "never"}
-        columns |= {name for reason, rule in expiry.age_rules(self.policy, without=_JUDGED_HERE).items() for name in columns_of(rule)}
-        return read_rows(self.table.io, path, np.empty(0, np.int64), columns)
-
-    @staticmethod
-    def _times(rows: FileRows, column: str) -> NDArray[np.int64]:
-        return np.asarray(rows.columns[column], np.int64)
+def _times(columns: Columns, name: str) -> Longs:
+    return np.asarray(columns[name], np.int64)
 
 
 def _alive(rows: int, removed: NDArray[np.int64]) -> Flags:

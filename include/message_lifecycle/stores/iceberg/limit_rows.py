@@ -13,7 +13,8 @@ Within one partition rows rank by offset alone. The two limits cut independently
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import accumulate, groupby
@@ -28,7 +29,7 @@ from message_lifecycle.model.reasons import LimitReason
 from message_lifecycle.model.rules import Limits, Rule
 from message_lifecycle.operations.limits import GroupWalk
 from message_lifecycle.stores.iceberg import data_rows, segments
-from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Longs, Vectors, read_keys, read_rows
+from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, Longs, OpenRows, Vectors, open_rows, read_keys
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.table_folder import absolute
 
@@ -70,11 +71,17 @@ class RemainingRows:
     """The positions in the file."""
 
 
-def lapsed_rows(rule: Rule | None, rows: FileRows, as_of: Instant) -> Flags:
-    """Return which rows have lapsed by the rule. None: no row has."""
+def lapsed_rows(rule: Rule | None, columns: Mapping[str, NDArray[np.generic]], rows: int, as_of: Instant) -> Flags:
+    """Return which of so many rows have lapsed by the rule. None: no row has."""
     if rule is None:
-        return np.zeros(len(rows.offsets), np.bool_)
-    return np.asarray(data_rows.first_times(rule, rows.columns, len(rows.offsets)) <= as_of, np.bool_)
+        return np.zeros(rows, np.bool_)
+    return np.asarray(data_rows.first_times(rule, columns, rows) <= as_of, np.bool_)
+
+
+def _values(name: str, column: NDArray[np.generic]) -> Longs:
+    """Return the numbers of a column. An unknown size counts as zero, so that it pushes no other message out."""
+    found = np.asarray(column, np.int64)
+    return np.maximum(found, 0) if name == "size_bytes" else found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,10 +100,6 @@ class Files:
     memory: str = "1GB"
     _sizes: dict[tuple[str, bool], int] = field(default_factory=dict)
 
-    def read(self, file: FileMetrics, columns: Iterable[str]) -> FileRows:
-        path = absolute(self.prefix, file.name)
-        return read_rows(self.table.io, path, self.vectors[path], columns)
-
     def lapsed_by_bounds(self, file: FileMetrics) -> bool | None:
         """Return whether all or none of a file's messages have lapsed; None: only its columns can show it."""
         if self.beyond.lapsed is None:
@@ -108,29 +111,40 @@ class Files:
     def lapsed_columns(self) -> set[str]:
         return set() if self.beyond.lapsed is None else set(data_rows.columns_of(self.beyond.lapsed))
 
-    def rows_of(self, left: FileWithRemainingRows, columns: Iterable[str]) -> RemainingRows:
+    def rows_of(self, left: FileWithRemainingRows, columns: Collection[str]) -> RemainingRows:
         """Read columns of the remaining messages of one file, with that one file in memory."""
-        wanted = set(columns)
-        asked = set() if left.all else {name for reason in left.reasons for name in data_rows.columns_of(reason.rule)}
-        rows = self.read(left.file, wanted | asked | (set() if left.all else self.lapsed_columns))
-        mine = rows.alive.copy()
-        if not left.all:
-            for reason in left.reasons:
-                mine &= data_rows.first_times(reason.rule, rows.columns, len(mine)) > self.as_of
-            mine &= lapsed_rows(self.beyond.lapsed, rows, self.as_of) == left.lapsed
-        positions = np.flatnonzero(mine)
-        positions = positions[np.argsort(rows.offsets[positions], kind="stable")]
-        found = {name: np.asarray(rows.columns[name], np.int64)[positions] for name in wanted}
-        if "size_bytes" in found:
-            # An unknown size counts as zero, so that it pushes no other message out.
-            found["size_bytes"] = np.maximum(found["size_bytes"], 0)
-        return RemainingRows(offsets=rows.offsets[positions], columns=found, positions=positions)
+        with self._opened(left) as rows:
+            offsets, read = rows.offsets(), rows.columns(columns)
+            positions = np.flatnonzero(self._remaining(left, rows))
+        positions = positions[np.argsort(offsets[positions], kind="stable")]
+        found = {name: _values(name, column)[positions] for name, column in read.items()}
+        return RemainingRows(offsets=offsets[positions], columns=found, positions=positions)
+
+    def values(self, left: FileWithRemainingRows, name: str) -> Longs:
+        """Return one column of the remaining messages of one file, in the order of the file. Offsets are not read."""
+        with self._opened(left) as rows:
+            return _values(name, rows.columns((name,))[name])[self._remaining(left, rows)]
+
+    def _opened(self, left: FileWithRemainingRows) -> AbstractContextManager[OpenRows]:
+        path = absolute(self.prefix, left.file.name)
+        return open_rows(self.table.io, path, self.vectors[path])
+
+    def _remaining(self, left: FileWithRemainingRows, rows: OpenRows) -> Flags:
+        """Return which rows of the file are its remaining messages."""
+        if left.all:
+            return rows.alive
+        asked = {name for reason in left.reasons for name in data_rows.columns_of(reason.rule)}
+        columns, mine = rows.columns(asked | self.lapsed_columns), rows.alive.copy()
+        for reason in left.reasons:
+            mine &= data_rows.first_times(reason.rule, columns, len(mine)) > self.as_of
+        mine &= lapsed_rows(self.beyond.lapsed, columns, len(mine), self.as_of) == left.lapsed
+        return mine
 
     def size_bytes(self, left: FileWithRemainingRows) -> int:
         """Return the sum of the messages' sizes (MSG-2). No metadata have it, so the column is read, once."""
         key = left.file.name, left.lapsed
         if key not in self._sizes:
-            self._sizes[key] = int(self.rows_of(left, ("size_bytes",)).columns["size_bytes"].sum())
+            self._sizes[key] = int(self.values(left, "size_bytes").sum())
         return self._sizes[key]
 
     def keys(self, left: FileWithRemainingRows, rows: RemainingRows) -> pa.Array:
@@ -351,8 +365,7 @@ class _Ranks:
         return newest
 
     def _read_newest(self, left: FileWithRemainingRows) -> int:
-        times = self.files.rows_of(left, ("append_time",)).columns["append_time"]
-        return int(times.max()) if len(times) else UNKNOWN
+        return int(self.files.values(left, "append_time").max(initial=UNKNOWN))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,7 +143,9 @@ class IcebergReader(WithNamedErrors):
 
         table = self._tables.log(log.topic)
         snapshot = None if log.snapshot_id is None else table.snapshot_by_id(log.snapshot_id)
-        return RowAnswer() if snapshot is None else requested_rows(table, snapshot, request, as_of=as_of, unsealed=_unsealed(log))
+        if snapshot is None:
+            return RowAnswer()
+        return requested_rows(table, snapshot, request, as_of=as_of, unsealed=_unsealed(log), engine=self._engine_at_hand)
 
     def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:
         table = self._tables.log(log.topic)

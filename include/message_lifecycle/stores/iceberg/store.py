@@ -34,7 +34,7 @@ from message_lifecycle.stores.iceberg.branches import (
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import forget_source, undo_property
 from message_lifecycle.stores.iceberg.data_files import delete_rows, planned_files
-from message_lifecycle.stores.iceberg.engine import Engine, job_text
+from message_lifecycle.stores.iceberg.engine import Engine, engine_at_hand, job_text
 from message_lifecycle.stores.iceberg.fence import (
     Make,
     Steps,
@@ -118,7 +118,7 @@ class IcebergStore(_LogTable):
         if "compacted" in plan.reasons:
             view = state_of(self._tables, plan.topic)
             horizons = {} if view is None else view.horizons
-        return evidence(self._tables.load(plan.topic), plan, staged, policy, horizons)
+        return evidence(self._tables.load(plan.topic), plan, staged, policy, horizons, engine=engine_at_hand)
 
 
 class IcebergLogReturns(_LogTable):
