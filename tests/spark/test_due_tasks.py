@@ -179,3 +179,14 @@ def test_a_task_of_the_gate_that_cannot_read_its_file_names_it(lake: Lake, topic
     assert items
     assert lost.name in str(by_tasks)
     assert (by_tasks.code, by_tasks.exit_code, str(by_tasks)) == (in_process.code, in_process.exit_code, str(in_process))
+
+
+def test_a_task_of_a_stage_that_cannot_read_its_file_names_it(lake: Lake, topic: TopicName, items: list[int]) -> None:
+    plan = planned(lake, lake.reader, topic, FIRST)
+    gone = next(local_path(str(tables().load(topic).location())).rglob("*.parquet"))
+    gone.unlink()
+    items.clear()
+    with pytest.raises(PartlyUnavailable, match=gone.name) as error:  # the other topics go on
+        lake.store().stage(plan)
+    assert items
+    assert error.value.code == "FileLost"

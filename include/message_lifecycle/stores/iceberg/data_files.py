@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from message_lifecycle.model.change import RemoveRows
-from message_lifecycle.model.errors import PlanConflict, Refused, Unavailable, undo_source_gone
+from message_lifecycle.model.errors import PlanConflict, Unavailable, undo_source_gone
 from message_lifecycle.model.message import Place
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.branches import commit_to
 from message_lifecycle.stores.iceberg.data_rows import Positions, read_rows, vectors_in
 from message_lifecycle.stores.iceberg.engine import Engine
+from message_lifecycle.stores.iceberg.file_tasks import FILES_OF_TASK
 from message_lifecycle.stores.iceberg.java import Java, each
 from message_lifecycle.stores.iceberg.puffin import write_vector_file as write_vectors_at
 from message_lifecycle.stores.iceberg.shares import Failed, Resources
@@ -351,9 +352,6 @@ def written_files(results: Sequence[Written]) -> list[NewFile]:
 _NONE = np.empty(0, np.int64)
 
 
-FILES_OF_TASK = 16
-
-
 def marking_failed(kind: str, reason: str) -> Unavailable:
     """Return the error for a task that could not find the rows to mark. No row is marked then."""
     return Unavailable(
@@ -385,7 +383,8 @@ def delete_rows(
         description: Returns the job's description, given the words for its tasks.
 
     Raises:
-        MarkingFailed: A task failed.
+        FileLost, FileUnreadable, MessageWithoutPlace, OffsetGivenTwice: A file is missing or damaged.
+        MarkingFailed: A task ended with another error.
     """
     table = engine.table(name)
     prefix = location_prefix(str(table.location()))
@@ -454,7 +453,7 @@ def _vectors(
     ]
     for found in engine.run(items, _marked_rows, description=description):
         if isinstance(found, Failed):
-            raise Refused(found.reason, code=found.kind) if found.family is Refused else marking_failed(found.kind, found.reason)
+            raise found.error(marking_failed)
         yield from found
 
 

@@ -16,6 +16,7 @@ from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.errors import FileUnreadable, Unavailable
 from message_lifecycle.stores.iceberg.data_rows import Positions
 from message_lifecycle.stores.iceberg.engine import Engine
+from message_lifecycle.stores.iceberg.file_tasks import FILES_OF_TASK
 from message_lifecycle.stores.iceberg.shares import Failed, Resources
 from message_lifecycle.stores.iceberg.table_folder import reading
 from message_lifecycle.stores.iceberg.tasks import Store
@@ -36,9 +37,6 @@ class RowFinder(Protocol):
     def suspects(self, io: FileIO, paths: Sequence[str], kind: TableKind, /) -> frozenset[str]:
         """Return the paths of files that may hold the key, and of files that cannot be read. No other file holds the key."""
         ...
-
-
-FILES_OF_TASK = 16
 
 
 def search_failed(kind: str, reason: str) -> Unavailable:
