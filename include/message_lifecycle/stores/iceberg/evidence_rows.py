@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -20,7 +22,7 @@ from pyiceberg.table import Table
 
 from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Place
+from message_lifecycle.model.message import Place, ranges_text
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.reasons import is_limit, is_request, reasons_of_family
 from message_lifecycle.model.settings import Policy
@@ -88,12 +90,12 @@ class Removal:
 
     Attributes:
         offsets: The messages, as `ranges_text` writes them.
-        beyond: The file's messages beyond the limit of the same reason, by the evidence. Empty for other reasons.
+        found: The file's messages that the evidence has found for this reason, written like `offsets`. None: the settings decide.
     """
 
     reason: str
     offsets: str
-    beyond: str = ""
+    found: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,6 @@ class JudgedFile:
         before: The positions that the deletion vector of the plan's snapshot marks.
         after: The positions that the deletion vector of the staged snapshot marks. None: the file is not in that snapshot.
         named: Its messages that the plan names. None: the file loses no message, and its offsets are not read.
-        renewed: The offsets of older markers whose key has a new one.
         may_stay_overdue: Whether to count overdue messages of the staged snapshot.
     """
 
@@ -114,7 +115,6 @@ class JudgedFile:
     before: Positions
     after: Positions | None
     named: tuple[Removal, ...] | None
-    renewed: Longs
     may_stay_overdue: bool
 
 
@@ -158,12 +158,10 @@ class _Judge:
         open_, unjustified, expires, keys = lost.copy(), 0, False, []
         for removal in file.named:
             mine = lost & is_named(offsets, removal.offsets)
-            if is_limit(removal.reason):
-                due = is_named(offsets, removal.beyond)
-            elif removal.reason == "superseded":
-                due = np.isin(offsets, file.renewed)
-            else:
+            if removal.found is None:
                 due = self._is_due(removal.reason, columns, count, expired=file.expired)
+            else:
+                due = is_named(offsets, removal.found)
             unjustified += int((mine & ~due).sum())
             expires = expires or (removal.reason == "expiry" and bool(mine.any()))
             open_ &= ~mine
@@ -277,27 +275,36 @@ class RowEvidence:
             overdue: Paths of files that may still have overdue messages.
         """
         named: dict[str, list[Removal]] = {name: [] for name in losing.values()}
+        renewed = self._renewed()
         for action in self.removals:
-            beyond = self.limits.beyond.get((action.file, action.reason), "") if is_limit(action.reason) else ""
-            named.setdefault(action.file, []).append(Removal(reason=action.reason, offsets=action.offsets, beyond=beyond))
-        items = []
-        for path, place in sorted(files.items()):
-            removals = tuple(named[losing[path]]) if path in losing else None
-            renews = any(removal.reason == "superseded" for removal in removals or ())
-            items.append(
-                JudgedFile(
-                    path=path,
-                    expired=self.is_expired(place),
-                    before=self.before[path],
-                    after=self.after[path] if path in stays else None,
-                    named=removals,
-                    renewed=np.array(sorted(offset for at, offset in self.renewed if renews and at == place[0]), np.int64),
-                    may_stay_overdue=path in overdue,
-                )
+            by_evidence = None
+            if is_limit(action.reason):
+                by_evidence = self.limits.beyond.get((action.file, action.reason), "")
+            elif action.reason == "superseded":
+                of_partition = renewed.get(action.partition, _NONE)
+                by_evidence = ranges_text(of_partition[is_named(of_partition, action.offsets)].tolist())
+            named.setdefault(action.file, []).append(Removal(reason=action.reason, offsets=action.offsets, found=by_evidence))
+        items = [
+            JudgedFile(
+                path=path,
+                expired=self.is_expired(place),
+                before=self.before[path],
+                after=self.after[path] if path in stays else None,
+                named=tuple(named[losing[path]]) if path in losing else None,
+                may_stay_overdue=path in overdue,
             )
+            for path, place in sorted(files.items())
+        ]
         judge = _Judge(policy=self.policy, as_of=self.plan.as_of, reasons=frozenset(self.plan.reasons))
         found = self._reader(judge.judge, f"judging messages of {len(items)} files").read(items, self.table.io, self.engine)
         self.judged.update(zip((item.path for item in items), found, strict=True))
+
+    def _renewed(self) -> Mapping[int, Longs]:
+        """Return the offsets of the older markers, ascending, by partition."""
+        return {
+            partition: np.array([offset for _, offset in group], np.int64)
+            for partition, group in groupby(sorted(self.renewed), key=itemgetter(0))
+        }
 
     def lost(self, files: Mapping[str, Place]) -> pa.Table:
         """Return one row per judged file that loses single messages. `files`: the segment of each file, by its path."""
