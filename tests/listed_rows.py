@@ -1,4 +1,4 @@
-"""Rows that a test lists, in place of the rows of an open data file."""
+"""Rows that a test lists, in place of the rows of data files."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
+import numpy as np
 from numpy.typing import NDArray
 
-from message_lifecycle.stores.iceberg.data_rows import FileRows, Longs, OpenRows
+from message_lifecycle.stores.iceberg.data_rows import FileRows, Longs, OpenRows, Positions
 
 
 class ListedRows:
-    """Answers as `OpenRows` does. `asked`: the names of the columns that a question has read."""
+    """Answers as `OpenRows` does.
+
+    Attributes:
+        asked: The names of the columns that a question has read.
+    """
 
     def __init__(self, rows: FileRows) -> None:
-        self._rows, self.alive, self.asked = rows, rows.alive.copy(), list[str]()
+        self._rows, self.alive, self.asked = rows, np.ones(len(rows.offsets), np.bool_), list[str]()
 
     def columns(self, names: Collection[str]) -> Mapping[str, NDArray[Any]]:
         self.asked += sorted(names)
@@ -26,11 +31,23 @@ class ListedRows:
         return self._rows.offsets
 
 
+class ListedVectors:
+    """Stands for `data_rows.Vectors` of a snapshot: the positions of the rows that are not alive."""
+
+    def __init__(self, rows_of: Callable[[str], FileRows]) -> None:
+        self._rows_of = rows_of
+
+    def __getitem__(self, path: str) -> Positions:
+        return np.flatnonzero(~self._rows_of(path).alive)
+
+
 def opening(rows_of: Callable[[str], ListedRows]) -> Callable[..., Any]:
     """Return a stand-in of `data_rows.open_rows`. `rows_of` returns the rows of the file at a path."""
 
     @contextmanager
-    def open_rows(_io: object, path: str, _removed: object) -> Iterator[OpenRows]:
-        yield cast("OpenRows", rows_of(path))
+    def open_rows(_io: object, path: str, removed: Positions) -> Iterator[OpenRows]:
+        rows = rows_of(path)
+        rows.alive[removed] = False
+        yield cast("OpenRows", rows)
 
     return open_rows

@@ -21,12 +21,13 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.request import PurgeKey, RemoveMessages, Request, TruncateLog
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveRanges, Request, TruncateLog
 from message_lifecycle.operations import message_cleaner
 from message_lifecycle.stores.iceberg import file_tasks
 from message_lifecycle.stores.iceberg.engine import Engine, SparkEngine, ThreadEngine, engine_of_process
 from message_lifecycle.stores.iceberg.evidence import evidence
 from message_lifecycle.stores.iceberg.read import IcebergReader
+from message_lifecycle.stores.iceberg.store import IcebergStore
 from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = pytest.mark.spark
@@ -116,17 +117,22 @@ def test_a_task_that_cannot_read_its_file_names_it_and_nothing_is_planned(lake: 
         PurgeKey(key=b"k1"),
         PurgeKey(key=b"k1", before=21),
         RemoveMessages(positions=((0, 1), (1, 11), (1, 12), (1, 99))),
+        RemoveRanges(ranges=((1, 11, 12), (0, 21, 40), (1, 12, 20), (0, 0, 0))),
         TruncateLog(partition=0, before=21),
     ],
-    ids=["a key", "a key before an offset", "positions", "truncation"],
+    ids=["a key", "a key before an offset", "positions", "ranges", "truncation"],
 )
-def test_tasks_find_the_messages_of_a_request(lake: Lake, topic: TopicName, items: list[int], request_: Request) -> None:
+def test_tasks_find_the_messages_of_a_request(
+    lake: Lake, topic: TopicName, items: list[int], monkeypatch: pytest.MonkeyPatch, request_: Request
+) -> None:
+    monkeypatch.setattr(file_tasks, "FILES_OF_TASK", 1)
     log, as_of = lake.reader.log(topic), Instant(int(FIRST * SECOND))
     items.clear()
     found = lake.reader.find_requested_rows(log, request_, as_of=as_of)
     assert found.due
     assert found == IcebergReader(tables()).find_requested_rows(log, request_, as_of=as_of)
-    assert len(items) == (not isinstance(request_, RemoveMessages | TruncateLog)), "few files can hold the others"
+    assert len(items) == 1
+    assert items[0] > 1
 
 
 def judged(lake: Lake, plan: Plan, staged: Staged, engine: Engine | None) -> Mapping[str, pa.Table]:
@@ -181,12 +187,13 @@ def test_a_task_of_the_gate_that_cannot_read_its_file_names_it(lake: Lake, topic
     assert (by_tasks.code, by_tasks.exit_code, str(by_tasks)) == (in_process.code, in_process.exit_code, str(in_process))
 
 
-def test_a_task_of_a_stage_that_cannot_read_its_file_names_it(lake: Lake, topic: TopicName, items: list[int]) -> None:
+def test_a_task_of_a_stage_that_cannot_read_its_file_names_it(lake: Lake, topic: TopicName, engine: Engine, items: list[int]) -> None:
     plan = planned(lake, lake.reader, topic, FIRST)
     gone = next(local_path(str(tables().load(topic).location())).rglob("*.parquet"))
     gone.unlink()
     items.clear()
     with pytest.raises(PartlyUnavailable, match=gone.name) as error:  # the other topics go on
-        lake.store().stage(plan)
-    assert items
+        IcebergStore(lambda: engine, tables=tables(), server={}).stage(plan)
+    assert len(items) == 1
+    assert items[0] > 1
     assert error.value.code == "FileLost"

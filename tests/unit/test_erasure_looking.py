@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,18 @@ import pytest
 
 from message_lifecycle.model.erasure import KeyMatch, KeySecret
 from message_lifecycle.model.errors import FileUnreadable
-from message_lifecycle.stores.iceberg.erasure import evidence, looking, rewrite
+from message_lifecycle.stores.iceberg import file_tasks
+from message_lifecycle.stores.iceberg.erasure import evidence, rewrite
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
 from message_lifecycle.stores.iceberg.erasure.rewrite import KeyRowFinder
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
-from message_lifecycle.stores.iceberg.shares import Failed, Resources, done
+from message_lifecycle.stores.iceberg.shares import Failed
 from message_lifecycle.stores.iceberg.tasks import HERE
+from tests.engines import ForeignTasks
 from tests.errors import raises
 
 SECRET = KeySecret(b"s" * 32)
 KEY = b"erased"
-SHARE = Resources(spill_folder="/unused")
 
 
 def looks(engine: Callable[[], Any] | None, key: bytes = KEY) -> Looks:
@@ -35,30 +35,19 @@ def looks(engine: Callable[[], Any] | None, key: bytes = KEY) -> Looks:
 def files(folder: Path, *, rows: int = 3) -> dict[str, int]:
     """Two of every three have the key, in their second row."""
     made = {}
-    for at in range(2 * looking.FILES_OF_TASK + 1):
+    for at in range(2 * file_tasks.FILES_OF_TASK + 1):
         keys = [b"a%d" % at, KEY if at % 3 else b"b", b"c"][:rows]
         pq.write_table(pa.table({"offset": pa.array(range(rows)), "key": pa.array(keys, pa.binary())}), folder / f"{at}.parquet")
         made[str(folder / f"{at}.parquet")] = rows
     return made
 
 
-class Tasks:
-    """As on executors: all values are pickled on their way, and errors do not come back whole."""
-
-    def __init__(self) -> None:
-        self.asked: list[int] = []
-
-    def run(self, items: Sequence[Any], work: Callable[[Any, Resources], Any], *, description: str) -> list[Any]:
-        self.asked.append(len(items))
-        return [pickle.loads(pickle.dumps(done(work, SHARE, pickle.loads(pickle.dumps(item))))) for item in items]
-
-
 @pytest.fixture
-def tasks() -> Tasks:
-    return Tasks()
+def tasks() -> ForeignTasks:
+    return ForeignTasks()
 
 
-def test_tasks_find_what_is_found_here(tmp_path: Path, tasks: Tasks) -> None:
+def test_tasks_find_what_is_found_here(tmp_path: Path, tasks: ForeignTasks) -> None:
     there, here = looks(lambda: tasks), looks(None)
     rows = files(tmp_path)
     there.ahead(rows)
@@ -70,7 +59,9 @@ def test_tasks_find_what_is_found_here(tmp_path: Path, tasks: Tasks) -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, rewrite.KEYS_AT_ONCE])
-def test_tasks_search_only_files_that_may_hold_the_key(tmp_path: Path, tasks: Tasks, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+def test_tasks_search_only_files_that_may_hold_the_key(
+    tmp_path: Path, tasks: ForeignTasks, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
     """Whatever the type of the keys, and however many one question compares."""
     monkeypatch.setattr(rewrite, "KEYS_AT_ONCE", at_once)
     kinds = {"binary": pa.binary(), "large": pa.large_binary(), "text": pa.string()}
@@ -108,7 +99,7 @@ def test_an_error_of_the_hashing_is_not_taken_for_an_unreadable_file(tmp_path: P
         found.rows_of.suspects(found.io, list(files(tmp_path)), "log")
 
 
-def test_a_file_that_is_gone_is_told_by_whoever_asks_for_it(tmp_path: Path, tasks: Tasks) -> None:
+def test_a_file_that_is_gone_is_told_by_whoever_asks_for_it(tmp_path: Path, tasks: ForeignTasks) -> None:
     """Some may be: history names them. The others count."""
     rows = files(tmp_path)
     gone = str(tmp_path / "1.parquet")
@@ -122,7 +113,7 @@ def test_a_file_that_is_gone_is_told_by_whoever_asks_for_it(tmp_path: Path, task
 
 @pytest.mark.parametrize(("content", "code"), [(b"PAR1 torn", "FileUnreadable"), (b"", "FileUnreadable"), (None, "FileLost")])
 def test_of_a_file_that_cannot_be_read_a_task_says_what_is_said_here(
-    tmp_path: Path, tasks: Tasks, content: bytes | None, code: str
+    tmp_path: Path, tasks: ForeignTasks, content: bytes | None, code: str
 ) -> None:
     """It may hold the key: nothing is said to be clean."""
     rows = files(tmp_path)
@@ -140,7 +131,9 @@ def test_of_a_file_that_cannot_be_read_a_task_says_what_is_said_here(
     assert told[0] == told[1]
 
 
-def test_neither_key_nor_secret_is_in_what_is_printed_of_a_task(tmp_path: Path, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_key_nor_secret_is_in_what_is_printed_of_a_task(
+    tmp_path: Path, tasks: ForeignTasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     printed: list[str] = []
 
     def failing(items: Sequence[object], _work: object, *, description: str) -> list[Failed]:

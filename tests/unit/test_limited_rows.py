@@ -22,7 +22,7 @@ from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.memory import rows as memory
 from message_lifecycle.stores.memory.tables import Version
 from tests.engines import ForeignTasks
-from tests.listed_rows import ListedRows, opening
+from tests.listed_rows import ListedRows, ListedVectors, opening
 from tests.unit.test_due_rows import Snapshot, columns
 
 AS_OF = Instant(100)
@@ -134,14 +134,6 @@ QUESTIONS = st.builds(
 )
 
 
-class NoVectors:
-    def __init__(self, *_: object) -> None:
-        pass
-
-    def __getitem__(self, _path: str) -> None:
-        return None
-
-
 def of_table(files: Sequence[File], question: RowQuestion) -> RowAnswer:
     def named(path: str) -> File:
         return next(file for file in files if path.endswith(f"/{file.name}"))
@@ -151,7 +143,7 @@ def of_table(files: Sequence[File], question: RowQuestion) -> RowAnswer:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(due_rows, "files_of", lambda *_: [file.metrics for file in files])
-        patch.setattr(due_rows, "Vectors", NoVectors)
+        patch.setattr(due_rows, "Vectors", lambda *_: ListedVectors(lambda path: named(path).rows))
         for module in (due_rows, limit_rows):
             patch.setattr(module, "open_rows", opening(lambda path: ListedRows(named(path).rows)))
         patch.setattr(limit_rows, "read_keys", keys_at)

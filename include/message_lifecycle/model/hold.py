@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from message_lifecycle.model.errors import invalid_hold
 from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.message import parse_ranges_text, runs_text
+from message_lifecycle.model.message import join_ranges_texts, parse_ranges_text, runs_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.phrases import short
 
@@ -198,16 +198,5 @@ def spared_text(given: Iterable[Spared], ends: Mapping[int, int]) -> tuple[tuple
     """Return the spared offsets of a log with these ends, by partition as `ranges_text`. A plan stores this form."""
     everything = ((partition, runs_text([range(end)])) for partition, end in sorted(ends.items()) if end)
     offsets = SparedOffsets(given)
-    found = ((partition, _join_texts(text for _, text in offsets.split(partition, all_)[1])) for partition, all_ in everything)
+    found = ((partition, join_ranges_texts(text for _, text in offsets.split(partition, all_)[1])) for partition, all_ in everything)
     return tuple((partition, text) for partition, text in found if text)
-
-
-def _join_texts(texts: Iterable[str]) -> str:
-    """Merge adjacent runs, whatever hold or plan spares them."""
-    joined: list[range] = []
-    for run in sorted((run for text in texts for run in parse_ranges_text(text)), key=lambda run: run.start):
-        if joined and joined[-1].stop == run.start:
-            joined[-1] = range(joined[-1].start, run.stop)
-        else:
-            joined.append(run)
-    return runs_text(joined)

@@ -280,7 +280,7 @@ def join_ranges_texts(texts: Iterable[str]) -> str:
     """Return one `ranges_text` for several. Only texts that overlap are read run by run."""
     ordered = sorted(filter(None, texts), key=lowest_offset)
     if any(highest_offset(text) >= lowest_offset(following) for text, following in pairwise(ordered)):
-        return runs_text(_merge_touching(run for text in ordered for run in parse_ranges_text(text)))
+        return runs_text(merge_touching(run for text in ordered for run in parse_ranges_text(text)))
     parts: list[str] = []
     for text in ordered:
         if not parts or highest_offset(parts[-1]) + 1 < lowest_offset(text):
@@ -293,8 +293,8 @@ def join_ranges_texts(texts: Iterable[str]) -> str:
     return ",".join(parts)
 
 
-def _merge_touching(runs: Iterable[range]) -> Iterator[range]:
-    """Return the runs in order, merged where they touch."""
+def merge_touching(runs: Iterable[range]) -> Iterator[range]:
+    """Yield the runs in order, merged where they touch or overlap."""
     first = last = None
     for run in sorted(runs, key=lambda run: run.start):
         if last is not None and run.start <= last:

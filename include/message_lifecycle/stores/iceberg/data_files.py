@@ -24,7 +24,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.branches import commit_to
 from message_lifecycle.stores.iceberg.data_rows import Positions, read_rows, vectors_in
 from message_lifecycle.stores.iceberg.engine import Engine
-from message_lifecycle.stores.iceberg.file_tasks import FILES_OF_TASK
+from message_lifecycle.stores.iceberg.file_tasks import files_of_tasks
 from message_lifecycle.stores.iceberg.java import Java, each
 from message_lifecycle.stores.iceberg.puffin import write_vector_file as write_vectors_at
 from message_lifecycle.stores.iceberg.shares import Failed, Resources
@@ -441,15 +441,13 @@ def _vectors(
     engine: Engine, store: Store, by_file: Mapping[str, Sequence[RemoveRows]], before: Mapping[str, Java], description: str
 ) -> Iterator[tuple[str, Positions]]:
     marked = {path: str(vector.location()) for path, vector in before.items()}
-    paths = list(by_file)
     items = [
         _Removals(
             store=store,
             offsets={path: [removal.offsets for removal in by_file[path]] for path in some},
             marked={path: marked[path] for path in some if path in marked},
         )
-        for at in range(0, len(paths), FILES_OF_TASK)
-        for some in [paths[at : at + FILES_OF_TASK]]
+        for some in files_of_tasks(list(by_file))
     ]
     for found in engine.run(items, _marked_rows, description=description):
         if isinstance(found, Failed):

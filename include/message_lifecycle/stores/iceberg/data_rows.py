@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from message_lifecycle.model.errors import message_without_place, offset_given_twice
+from message_lifecycle.model.errors import FileUnreadable, message_without_place, offset_given_twice
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.rules import AllOfRules, AnyOfRules, NeverExpires, NotRule, PeriodPassed, Rule, TimeKnown
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Longs = NDArray[np.int64]
 Positions = NDArray[np.int64]
+_NONE: Positions = np.empty(0, np.int64)
+_TYPE_OF_MISSING = {"never": "bool", "key": "binary"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,7 @@ class Vectors:
         """Return the positions of a data file that are marked as removed. `data_file` is a path."""
         puffin = self._file_of.get(data_file)
         if puffin is None:
-            return np.empty(0, np.int64)
+            return _NONE
         if puffin not in self._read:
             self._read[puffin] = vectors_in(self._io, puffin)
         return self._read[puffin][data_file]
@@ -85,26 +87,26 @@ def vectors_in(io: FileIO, path: str) -> dict[str, Positions]:
 
 @contextmanager
 def _opened(io: FileIO, path: str) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file in the block. Raises FileLost, FileUnreadable."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with reading(path), ExitStack() as opened:
+    with ExitStack() as opened:
         # PyArrow reads only the wanted columns of a local file; a stream may hold the whole file.
         source = local_path(path) if is_local(path) else pa.PythonFile(opened.enter_context(io.new_input(path).open()), mode="r")
         yield opened.enter_context(pq.ParquetFile(source))
 
 
 def read_columns(io: FileIO, path: str, columns: Iterable[str]) -> pa.Table:
-    """Return columns of one data file, with all rows in order. Missing columns are left out."""
-    with _opened(io, path) as file:
+    """Return columns of one data file, with all rows in order. Missing columns are left out. Raises FileLost, FileUnreadable."""
+    with reading(path), _opened(io, path) as file:
         return file.read(columns=sorted(set(columns) & set(file.schema_arrow.names)))
 
 
 class OpenRows:
     """The rows of one open data file, in the order of the file. A column is read when a question needs it.
 
-    Offsets take longer to read than lifetimes or sizes, and a search needs the offsets of few files.
+    Offsets take longer to read than lifetimes or sizes, and a search needs the offsets of few files. Other files are not checked for missing
+    or repeated offsets.
 
     Attributes:
         alive: Rows that no deletion vector marks.
@@ -112,30 +114,48 @@ class OpenRows:
 
     def __init__(self, path: str, file: pq.ParquetFile, removed: Positions) -> None:
         self._path, self._file = path, file
-        self.alive = np.ones(file.metadata.num_rows, np.bool_)
-        self.alive[removed] = False
         self._offsets: Longs | None = None
+        self.alive = self.left_by(removed)
+
+    def left_by(self, removed: Positions) -> NDArray[np.bool_]:
+        """Return which rows a deletion vector leaves. Raises FileUnreadable: the vector marks a row that the file does not have."""
+        count = self._file.metadata.num_rows
+        if len(removed) and removed.max() >= count:
+            raise FileUnreadable(self._path, f"its deletion vector marks row {removed.max()}, and the file has {count} rows")
+        left = np.ones(count, np.bool_)
+        left[removed] = False
+        return left
 
     def columns(self, names: Collection[str]) -> Mapping[str, NDArray[np.generic]]:
-        """Return columns: times as microseconds, `never` as a truth value. A missing column has unknown values only."""
-        return {
-            name: bool_values(column) if name == "never" else time_values(column, zero_is_unknown=name == "append_time")
-            for name, column in self._read(names).items()
-        }
+        """Return columns: times as microseconds, `never` as a truth value. A missing column has unknown values only. Raises FileUnreadable."""
+        with reading(self._path):
+            return {
+                name: bool_values(column) if name == "never" else time_values(column, zero_is_unknown=name == "append_time")
+                for name, column in self._read(names).items()
+            }
 
     def offsets(self) -> Longs:
-        """Return the offsets; -1 in removed rows without one. Raises MessageWithoutPlace, OffsetGivenTwice."""
+        """Return the offsets; -1 in removed rows without one. Raises FileUnreadable, MessageWithoutPlace, OffsetGivenTwice."""
         if self._offsets is None:
-            self._offsets = self._checked(self._read(("offset",))["offset"])
+            with reading(self._path):
+                self._offsets = self._checked(self._read(("offset",))["offset"])
         return self._offsets
 
+    def keys(self) -> pa.ChunkedArray:
+        """Return the keys as bytes; null: no key. Raises FileUnreadable."""
+        import pyarrow as pa
+
+        with reading(self._path):
+            return self._read(("key",))["key"].cast(pa.binary())
+
     def _read(self, names: Collection[str]) -> Mapping[str, pa.ChunkedArray]:
+        """Read columns. A missing column has nulls only."""
         import pyarrow as pa
 
         there = sorted(set(names) & set(self._file.schema_arrow.names))
         read = self._file.read(columns=there) if there else None
         return {
-            name: pa.chunked_array([pa.nulls(len(self.alive), pa.bool_() if name == "never" else pa.int64())])
+            name: pa.chunked_array([pa.nulls(len(self.alive), _TYPE_OF_MISSING.get(name, "int64"))])
             if read is None or name not in there
             else read[name]
             for name in names
@@ -154,8 +174,11 @@ class OpenRows:
 @contextmanager
 def open_rows(io: FileIO, path: str, removed: Positions) -> Iterator[OpenRows]:
     """Open the rows of one data file in the block. Raises FileLost, FileUnreadable."""
-    with _opened(io, path) as file:
-        yield OpenRows(path, file, removed)
+    with ExitStack() as opened:
+        # Errors of the block are not errors of the file.
+        with reading(path):
+            rows = OpenRows(path, opened.enter_context(_opened(io, path)), removed)
+        yield rows
 
 
 def read_rows(io: FileIO, path: str, removed: Positions, columns: Collection[str]) -> FileRows:
@@ -183,10 +206,8 @@ def read_keys(io: FileIO, path: str, positions: Positions) -> pa.Array:
     """Return the keys of rows at these positions of one data file; null: no key."""
     import pyarrow as pa
 
-    found = read_columns(io, path, ("key",))
-    if "key" not in found.column_names:
-        return pa.nulls(len(positions), pa.binary())
-    return found["key"].cast(pa.binary()).take(pa.array(positions)).combine_chunks()
+    with open_rows(io, path, _NONE) as rows:
+        return rows.keys().take(pa.array(positions)).combine_chunks()
 
 
 # Read messages from data files in the order of the log, without a JVM.

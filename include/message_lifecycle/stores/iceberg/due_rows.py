@@ -1,12 +1,13 @@
-"""Find the single messages that rules remove: from the bounds of files if they suffice, else from a few columns, in tasks if many files.
+"""Find the single messages that rules or requests remove: from the bounds of files if they suffice, else from a few columns.
 
-A task returns the offsets of due messages, as text, and counts. No column comes back to the process that plans.
+Tasks read the columns if many files are open to question. A task returns offsets and counts, not columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, assert_never
 
@@ -18,13 +19,23 @@ from numpy.typing import NDArray
 from message_lifecycle.model.errors import PlanConflict, Unavailable
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.message import DueRows, LimitUsage, Place, Reason, RowAnswer, RowQuestion, ranges_text
+from message_lifecycle.model.message import (
+    DueRows,
+    LimitUsage,
+    Place,
+    Reason,
+    RowAnswer,
+    RowQuestion,
+    merge_touching,
+    ranges_text,
+    runs_text,
+)
 from message_lifecycle.model.reasons import RemovalReason
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog, requested_offsets
 from message_lifecycle.model.rules import Rule
 from message_lifecycle.stores.iceberg import data_rows, segments
 from message_lifecycle.stores.iceberg.data_files import is_named
-from message_lifecycle.stores.iceberg.data_rows import OpenRows, Positions, Vectors, open_rows, read_columns
+from message_lifecycle.stores.iceberg.data_rows import OpenRows, Positions, Vectors, open_rows
 from message_lifecycle.stores.iceberg.file_tasks import FileReader
 from message_lifecycle.stores.iceberg.limit_rows import lapsed_rows
 from message_lifecycle.stores.iceberg.limited import ExcessOffsets, LimitResult, LimitSearch
@@ -42,9 +53,16 @@ if TYPE_CHECKING:
 
 
 def due_search_failed(kind: str, reason: str) -> Unavailable:
-    """Return the error for a task that could not read its files. The topic then gets no plan."""
+    """Return the error for a failed search for due messages. The topic then gets no plan."""
     return Unavailable(
         f"finding due messages failed ({kind}): {reason} Nothing was changed; mend that and run again.", code="DueSearchFailed"
+    )
+
+
+def request_search_failed(kind: str, reason: str) -> Unavailable:
+    """Return the error for a failed search for requested messages. The request then gets no plan, and stays open."""
+    return Unavailable(
+        f"finding requested messages failed ({kind}): {reason} Nothing was changed; mend that and run again.", code="RequestSearchFailed"
     )
 
 
@@ -99,12 +117,12 @@ def due_rows(
         question: The rules and the limits.
         unsealed: Segments that still accept messages.
         ends: By partition, an offset. Files that begin there or later do not count, for example markers that a staged change has added.
-        engine: Returns the engine whose tasks read the files, if more than one task can share them. None: this process reads them.
+        engine: Returns the engine whose tasks read many files. None: this process reads them.
 
     Raises:
         PlanConflict: The snapshot is missing.
         FileLost, FileUnreadable, MessageWithoutPlace, OffsetGivenTwice: A file is missing or damaged.
-        DueSearchFailed: A task ended with another error.
+        DueSearchFailed: A file could not be searched for another cause.
     """
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
@@ -241,7 +259,11 @@ def _of_partition(reason: Reason, partition: int) -> Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """The part of the question that is the same for all files. `lapsed`: the limits count a message as lapsed by this rule, if any."""
+    """Finds the due messages of one file at a time. Tasks receive it.
+
+    Attributes:
+        lapsed: By this rule, the limits count a message as lapsed. None: no message lapses.
+    """
 
     as_of: Instant
     lapsed: Rule | None
@@ -262,7 +284,7 @@ def _split_due_rows(
 ) -> tuple[list[DueRows], NDArray[np.bool_], list[int]]:
     """Return the due messages of each reason, the rows that no reason removes, and when the next messages become due.
 
-    A file without a due message is not asked for its offsets.
+    The offsets of a file without a due message are not read.
     """
     file, open_, found = one.file, rows.alive.copy(), []
     taken = np.zeros(len(open_), np.bool_)
@@ -320,7 +342,7 @@ def _due(file: FileMetrics, reason: RemovalReason, below: Mapping[int, int], ord
         base_offset=file.segment,
         file=file.name,
         reason=reason,
-        taken=runs_text(taken),
+        taken=_offsets_text(taken),
         rows=len(taken),
         first_offset=int(ordered[0]),
         last_offset=int(ordered[-1]),
@@ -329,7 +351,7 @@ def _due(file: FileMetrics, reason: RemovalReason, below: Mapping[int, int], ord
     )
 
 
-def runs_text(ordered: NDArray[np.int64]) -> str:
+def _offsets_text(ordered: NDArray[np.int64]) -> str:
     """Return the same text as `ranges_text`, fast for many offsets."""
     if not len(ordered):
         return ""
@@ -353,33 +375,50 @@ def still_shown(files: list[FileMetrics], emptied: list[FileMetrics], as_of: Ins
     return newest_known(left) == newest and max(file.last_offset or 0 for file in left) == last
 
 
-# Find the messages that a user named, by reading offsets or keys of files that may hold them.
+# Find requested messages by the offsets or the keys of files that may hold them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RequestedFile:
-    """A file that may hold requested messages. `removed`: the positions that its deletion vector marks."""
+    """A file that may hold requested messages.
+
+    Attributes:
+        removed: The positions that its deletion vector marks.
+        offsets: The requested offsets that the file may hold, as `ranges_text` writes them.
+    """
 
     file: FileMetrics
     path: str
     removed: Positions
+    offsets: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _RequestSearch:
-    """Finds the messages of a request in one file at a time. Tasks receive it."""
+    """Finds the messages of a request in one file at a time. Tasks receive it.
 
-    request: Request
+    Attributes:
+        by_key: Whether the request names a key, too.
+        key: The key. None: messages without a key.
+    """
+
+    by_key: bool
+    key: bytes | None = field(default=None, repr=False)
 
     def answer(self, io: FileIO, one: _RequestedFile) -> list[int]:
         """Return the offsets of the requested messages of one file, in ascending order."""
-        # A truncation needs no key.
-        by_offset = isinstance(self.request, TruncateLog | RemoveRanges)
-        rows = read_columns(io, one.path, ("offset",) if by_offset else ("offset", "key"))
-        alive = np.ones(len(rows), np.bool_)
-        alive[one.removed] = False
-        found = rows.filter(pc.and_(pa.array(alive), _matches(rows, one.file.partition, self.request)))
-        return sorted(found["offset"].to_pylist())
+        with open_rows(io, one.path, one.removed) as rows:
+            mine = rows.alive & self._has_key(rows) if self.by_key else rows.alive
+            if not mine.any():
+                return []
+            offsets = rows.offsets()
+        found: list[int] = np.sort(offsets[mine & is_named(offsets, one.offsets)]).tolist()
+        return found
+
+    def _has_key(self, rows: OpenRows) -> NDArray[np.bool_]:
+        keys = rows.keys()
+        same = pc.is_null(keys) if self.key is None else pc.fill_null(pc.equal(keys, pa.scalar(self.key, pa.binary())), False)
+        return np.asarray(same.to_numpy(), np.bool_)
 
 
 def requested_rows(
@@ -391,20 +430,34 @@ def requested_rows(
     unsealed: frozenset[Place],
     engine: Callable[[], Engine | None] = lambda: None,
 ) -> RowAnswer:
-    """Return the messages of a request; see `ports.MessageReader.find_requested_rows`. `engine`, and errors: as in `due_rows`."""
+    """Return the messages of a request; see `ports.MessageReader.find_requested_rows`.
+
+    Args:
+        table: The log's table.
+        snapshot: The snapshot to read.
+        request: The request.
+        as_of: The time of the plan.
+        unsealed: Segments that still accept messages.
+        engine: Returns the engine whose tasks read many files. None: this process reads them.
+
+    Raises:
+        FileLost, FileUnreadable, MessageWithoutPlace, OffsetGivenTwice: A file is missing or damaged.
+        RequestSearchFailed: A file could not be searched for another cause.
+    """
     vectors, prefix = Vectors(table, snapshot), location_prefix(table.location())
     files = sorted(files_of(table, snapshot))
+    runs = _requested_runs(request, {file.partition for file in files})
     open_files = [
-        _RequestedFile(file=file, path=path, removed=vectors[path])
+        _RequestedFile(file=file, path=path, removed=vectors[path], offsets=runs_text(some))
         for file in files
-        if _may_contain_requested(file, request)
+        if (some := _overlapping(runs.get(file.partition, ()), file))
         for path in [absolute(prefix, file.name)]
     ]
     search = FileReader(
-        answer=_RequestSearch(request).answer,
+        answer=_request_search(request).answer,
         store=Store.of_io(table.io, table.location()),
         description=f"{'.'.join(table.name())}: finding requested messages in {len(open_files)} files",
-        failed=due_search_failed,
+        failed=request_search_failed,
     )
     answers = zip(open_files, search.read(open_files, table.io, engine), strict=True)
     found = {one.file: offsets for one, offsets in answers if offsets}
@@ -420,43 +473,47 @@ def requested_rows(
     return RowAnswer(due=tuple(_asked_for(file, offsets, reason, as_of) for file, offsets in found.items()), whole=whole)
 
 
-def _may_contain_requested(file: FileMetrics, request: Request) -> bool:
-    low, high = file.first_offset, file.last_offset
+def _request_search(request: Request) -> _RequestSearch:
+    match request:
+        case PurgeKey(key=key):
+            return _RequestSearch(by_key=True, key=key)
+        case RemoveNullKeys():
+            return _RequestSearch(by_key=True)
+        case RemoveMessages() | TruncateLog() | RemoveRanges():
+            return _RequestSearch(by_key=False)
+        case never:
+            assert_never(never)
+
+
+def _requested_runs(request: Request, partitions: Collection[int]) -> Mapping[int, Sequence[range]]:
+    """Return the offsets that the request allows, by partition: ascending runs that do not touch."""
     match request:
         case PurgeKey(before=before):
-            return before is None or low is None or low < before
-        case RemoveMessages(positions=positions):
-            return any(partition == file.partition and (low is None or high is None or low <= at <= high) for partition, at in positions)
+            offsets = range(INT64_MAX + 1 if before is None else before)
+            return dict.fromkeys(partitions, (offsets,))
         case TruncateLog() | RemoveNullKeys():
-            span = requested_offsets(request)
-            overlaps = low is None or high is None or (low < span.stop and high >= span.start)
-            return request.partition == file.partition and bool(span) and overlaps
-        case RemoveRanges():
-            spans = request.of(file.partition)
-            return bool(spans) and (low is None or high is None or any(low < span.stop and high >= span.start for span in spans))
+            return {request.partition: (requested_offsets(request),)}
+        case RemoveMessages(positions=positions):
+            return _merged((partition, offset, offset) for partition, offset in positions)
+        case RemoveRanges(ranges=ranges):
+            return _merged(ranges)
         case never:
             assert_never(never)
 
 
-def _matches(rows: pa.Table, partition: int, request: Request) -> pa.ChunkedArray:
-    match request:
-        case RemoveMessages(positions=positions):
-            return pc.is_in(rows["offset"], value_set=pa.array([o for p, o in positions if p == partition], pa.int64()))
-        case PurgeKey(key=key, before=before):
-            same = pc.fill_null(pc.equal(rows["key"], pa.scalar(key, rows["key"].type)), False)
-            return same if before is None else pc.and_(same, pc.less(rows["offset"], before))
-        case TruncateLog() | RemoveNullKeys():
-            span = requested_offsets(request)
-            there = pc.and_(pc.greater_equal(rows["offset"], span.start), pc.less(rows["offset"], span.stop))
-            return there if isinstance(request, TruncateLog) else pc.and_(there, pc.is_null(rows["key"]))
-        case RemoveRanges():
-            offsets = rows["offset"].to_numpy()
-            within = np.zeros(len(offsets), np.bool_)
-            for span in request.of(partition):
-                within |= (offsets >= span.start) & (offsets < span.stop)
-            return pa.chunked_array([pa.array(within)])
-        case never:
-            assert_never(never)
+def _merged(ranges: Iterable[tuple[int, int, int]]) -> Mapping[int, Sequence[range]]:
+    """Return ranges, each given as (partition, first, last), as runs by partition."""
+    runs: dict[int, list[range]] = {}
+    for partition, first, last in ranges:
+        runs.setdefault(partition, []).append(range(first, last + 1))
+    return {partition: list(merge_touching(some)) for partition, some in runs.items()}
+
+
+def _overlapping(runs: Sequence[range], file: FileMetrics) -> Sequence[range]:
+    """Return the runs that overlap the file's offsets. A file without bounds may hold any offset."""
+    first = 0 if file.first_offset is None else bisect_right(runs, file.first_offset, key=lambda run: run.stop)
+    end = len(runs) if file.last_offset is None else bisect_right(runs, file.last_offset, key=lambda run: run.start)
+    return [run for run in runs[first:end] if run]
 
 
 def _without_newest(found: dict[FileMetrics, list[int]], keep: int) -> dict[FileMetrics, list[int]]:

@@ -114,27 +114,33 @@ class Files:
     def rows_of(self, left: FileWithRemainingRows, columns: Collection[str]) -> RemainingRows:
         """Read columns of the remaining messages of one file, with that one file in memory."""
         with self._opened(left) as rows:
-            offsets, read = rows.offsets(), rows.columns(columns)
-            positions = np.flatnonzero(self._remaining(left, rows))
+            offsets, read = rows.offsets(), rows.columns({*columns, *self._asked(left)})
+        positions = np.flatnonzero(self._remaining(left, rows.alive, read))
         positions = positions[np.argsort(offsets[positions], kind="stable")]
-        found = {name: _values(name, column)[positions] for name, column in read.items()}
+        found = {name: _values(name, read[name])[positions] for name in columns}
         return RemainingRows(offsets=offsets[positions], columns=found, positions=positions)
 
     def values(self, left: FileWithRemainingRows, name: str) -> Longs:
-        """Return one column of the remaining messages of one file, in the order of the file. Offsets are not read."""
+        """Return one column of the remaining messages of one file, in the order of the file, without their offsets."""
         with self._opened(left) as rows:
-            return _values(name, rows.columns((name,))[name])[self._remaining(left, rows)]
+            read = rows.columns({name, *self._asked(left)})
+        return _values(name, read[name])[self._remaining(left, rows.alive, read)]
 
     def _opened(self, left: FileWithRemainingRows) -> AbstractContextManager[OpenRows]:
         path = absolute(self.prefix, left.file.name)
         return open_rows(self.table.io, path, self.vectors[path])
 
-    def _remaining(self, left: FileWithRemainingRows, rows: OpenRows) -> Flags:
-        """Return which rows of the file are its remaining messages."""
+    def _asked(self, left: FileWithRemainingRows) -> set[str]:
+        """Return the names of the columns that separate the remaining messages of the file from its other ones."""
         if left.all:
-            return rows.alive
-        asked = {name for reason in left.reasons for name in data_rows.columns_of(reason.rule)}
-        columns, mine = rows.columns(asked | self.lapsed_columns), rows.alive.copy()
+            return set()
+        return self.lapsed_columns.union(*(data_rows.columns_of(reason.rule) for reason in left.reasons))
+
+    def _remaining(self, left: FileWithRemainingRows, alive: Flags, columns: Mapping[str, NDArray[np.generic]]) -> Flags:
+        """Return which rows of the file are its remaining messages, by the columns of `_asked`."""
+        if left.all:
+            return alive
+        mine = alive.copy()
         for reason in left.reasons:
             mine &= data_rows.first_times(reason.rule, columns, len(mine)) > self.as_of
         mine &= lapsed_rows(self.beyond.lapsed, columns, len(mine), self.as_of) == left.lapsed

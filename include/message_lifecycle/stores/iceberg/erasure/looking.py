@@ -16,7 +16,7 @@ from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.errors import FileUnreadable, Unavailable
 from message_lifecycle.stores.iceberg.data_rows import Positions
 from message_lifecycle.stores.iceberg.engine import Engine
-from message_lifecycle.stores.iceberg.file_tasks import FILES_OF_TASK
+from message_lifecycle.stores.iceberg.file_tasks import files_of_tasks
 from message_lifecycle.stores.iceberg.shares import Failed, Resources
 from message_lifecycle.stores.iceberg.table_folder import reading
 from message_lifecycle.stores.iceberg.tasks import Store
@@ -74,7 +74,7 @@ class Looks:
         if self.engine is None or not rows:
             return
         paths = sorted(rows)
-        items = [_Files(paths[at : at + FILES_OF_TASK], self.store, self.kind, self.rows_of) for at in range(0, len(paths), FILES_OF_TASK)]
+        items = [_Files(some, self.store, self.kind, self.rows_of) for some in files_of_tasks(paths)]
         answers = self.engine().run(items, _looked, description=f"{self.description}: searching {len(paths)} files")
         for item, found in zip(items, answers, strict=True):
             if isinstance(found, Failed):
