@@ -1,20 +1,31 @@
-"""What the gate finds in a sample of the messages that go with their segment: dead, and where their file says (CLK-2 to CLK-4)."""
+"""The gate's evidence about single messages: removals and their reasons, and a sample of segments that expire (CLK-2 to CLK-4)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from message_lifecycle.model.change import RemoveRows
+from message_lifecycle.model.errors import PartlyUnavailable
 from message_lifecycle.model.instants import INT64_MAX
+from message_lifecycle.model.reasons import RemovalReason
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.stores.iceberg import evidence_rows, file_tasks
+from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.evidence_files import GOING
 from message_lifecycle.stores.iceberg.evidence_rows import SAMPLE, RowEvidence
+from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
+from tests.engines import ForeignTasks
+from tests.errors import raises
 from tests.evidence import AS_OF, DEAD_AT, POLICY, good, policy
 
 Found = dict[int, tuple[bool, bool]]
@@ -66,3 +77,139 @@ def test_nothing_is_dead_where_nothing_expires(tmp_path: Path) -> None:  # EXP-1
 
 def test_messages_that_had_gone_before_are_no_sample(tmp_path: Path) -> None:
     assert sampled(tmp_path, [1, 2, 3], removed=(0, 2)) == {6: (False, False)}
+
+
+# Single messages that a plan names, judged by this process and by tasks.
+
+
+BASE = 10
+KEYS = (b"a", b"b", None, b"a", b"c")
+"""The keys of offsets 10 to 14 in each judged file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A file of offsets 10 to 14 to judge.
+
+    Attributes:
+        removals: Pairs of reason and offsets, as the plan names them.
+        lost: The offsets that the staged change removes.
+        partition: The partition of the file.
+    """
+
+    removals: tuple[tuple[RemovalReason, str], ...]
+    lost: tuple[int, ...]
+    partition: int = 0
+
+
+def judge(
+    folder: Path, files: Sequence[Judged], *, renewed: frozenset[tuple[int, int]], engine: Callable[[], Engine | None]
+) -> tuple[list[tuple[int, int, int]], list[Any]]:
+    """Return (rows, unnamed, unjustified) of each file, and the row about purged messages. The plan names each file for partition 0."""
+    table: Any = SimpleNamespace(io=LakeFileIO(), location=lambda: str(folder))
+    rows = {"offset": pa.array(range(BASE, BASE + len(KEYS)), pa.int64()), "key": pa.array(KEYS, pa.binary())}
+    paths = {str(folder / f"{at}.parquet"): file for at, file in enumerate(files)}
+    for path in paths:
+        pq.write_table(pa.table(rows), path)
+    removals = [
+        RemoveRows(partition=0, file=Path(path).name, offsets=offsets, rows=1, reason=reason)
+        for path, file in paths.items()
+        for reason, offsets in file.removals
+    ]
+    earlier: Any = {path: np.array([0], np.int64) for path in paths}
+    later: Any = {path: np.array([0, *(offset - BASE for offset in file.lost)], np.int64) for path, file in paths.items()}
+    places = {path: (file.partition, 0) for path, file in paths.items()}
+    evidence = RowEvidence(
+        table=table,
+        plan=replace(good().plan, reasons=("purged", "removed")),
+        policy=POLICY,
+        before=earlier,
+        after=later,
+        active={},
+        engine=engine,
+        removals=removals,
+        renewed=renewed,
+    )
+    evidence.judge(places, losing={path: Path(path).name for path in paths}, stays=paths, overdue=())
+    found = evidence.lost(places).to_pylist()
+    assert [row["partition"] for row in found] == [file.partition for file in files]
+    return [(row["rows"], row["unnamed"], row["unjustified"]) for row in found], evidence.purged().to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("file", "wanted", "purged"),
+    [
+        (Judged(removals=(("removed", "11-12"),), lost=(11, 12)), (2, 0, 0), []),
+        (Judged(removals=(("removed", "11"),), lost=(11, 12, 13)), (3, 2, 0), []),
+        (Judged(removals=(("purged", "11-13"),), lost=(11, 12, 13)), (3, 0, 0), [{"keys": 2, "keyless": 1}]),
+        (Judged(removals=(("purged", "11"), ("removed", "14")), lost=(11, 14)), (2, 0, 0), [{"keys": 1, "keyless": 0}]),
+        (Judged(removals=(("ttl", "11"),), lost=(11,)), (1, 0, 1), []),
+        (Judged(removals=(("superseded", "11,13"),), lost=(11, 13)), (2, 0, 0), []),
+        (Judged(removals=(("superseded", "11-13"),), lost=(11, 12, 13)), (3, 0, 1), []),
+        (Judged(removals=(("superseded", "11,13"),), lost=(11, 13), partition=1), (2, 0, 2), []),
+        (Judged(removals=(("retention_count", "11"),), lost=(11,)), (1, 0, 1), []),
+        (Judged(removals=(), lost=(11,)), (1, 1, 0), []),
+    ],
+    ids=[
+        "a request",
+        "lost without a name",
+        "purged keys, one message without a key",
+        "two requests",
+        "a reason that the plan does not have",
+        "older markers",
+        "an older marker without a new one",
+        "older markers of another partition than the file",
+        "within the limits",
+        "a file that the plan does not name",
+    ],
+)
+def test_each_lost_message_needs_a_name_and_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Judged, wanted: tuple[int, int, int], purged: list[Any]
+) -> None:
+    """Offset 10 was removed before. Offsets 11 and 13 of partition 0 have new markers, and so have offsets before and after the file."""
+    monkeypatch.setattr(file_tasks, "FILES_OF_TASK", 1)
+    files, tasks = [file, Judged(removals=(), lost=())], ForeignTasks()
+    renewed = frozenset((0, offset) for offset in (0, 9, 11, 13, 15, 100))
+    here = judge(tmp_path, files, renewed=renewed, engine=lambda: None)
+    assert here == ([wanted, (0, 0, 0)], purged)
+    assert judge(tmp_path, files, renewed=renewed, engine=tasks.engine) == here
+    assert tasks.asked == [2]
+
+
+def test_a_task_gets_only_the_renewed_markers_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_tasks, "FILES_OF_TASK", 1)
+    sizes = list[int]()
+
+    class Weighed(ForeignTasks):
+        def run(self, items: Sequence[Any], work: Callable[..., Any], *, description: str) -> list[Any]:
+            sizes.extend(len(pickle.dumps(item)) for item in items)
+            return super().run(items, work, description=description)
+
+    files = [Judged(removals=(("superseded", "11"),), lost=(11,)), Judged(removals=(("superseded", "12"),), lost=(12,))]
+    for renewed in (frozenset({(0, 11), (0, 12)}), frozenset((0, offset) for offset in range(10_000))):
+        judge(tmp_path, files, renewed=renewed, engine=Weighed().engine)
+    assert sizes[:2] == sizes[2:]
+
+
+@pytest.mark.parametrize("engine", [lambda: None, ForeignTasks().engine], ids=["this process", "tasks"])
+def test_an_unexpected_error_of_a_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Callable[[], Engine | None]
+) -> None:
+    def broken(*_: object) -> NoReturn:
+        raise ArithmeticError("no such number")
+
+    monkeypatch.setattr(file_tasks, "FILES_OF_TASK", 1)
+    monkeypatch.setattr(evidence_rows, "is_named", broken)
+    files = [Judged(removals=(("removed", "11"),), lost=(11,))] * 2
+    with raises("JudgingFailed", match=r"\(ArithmeticError\): no such number"):
+        judge(tmp_path, files, renewed=frozenset(), engine=engine)
+
+
+@pytest.mark.parametrize("engine", [lambda: None, ForeignTasks().engine], ids=["this process", "tasks"])
+def test_a_vector_that_marks_a_row_past_the_end_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Callable[[], Any]
+) -> None:
+    monkeypatch.setattr(file_tasks, "FILES_OF_TASK", 1)
+    files = [Judged(removals=(("removed", "99"),), lost=(99,))] * 2
+    with raises("FileUnreadable", match=r"0\.parquet: .*marks row 89, and the file has 5 rows", kind=PartlyUnavailable):
+        judge(tmp_path, files, renewed=frozenset(), engine=engine)

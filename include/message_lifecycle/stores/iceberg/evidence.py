@@ -7,7 +7,7 @@ only:
 - files that lose single messages, may hold overdue ones, or hold times in the future;
 - keys, for staged markers.
 
-Tasks read them if they are many and an engine runs. No JVM is needed.
+Tasks read these files if they are many and an engine runs. No JVM is needed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def evidence(
     Raises:
         PlanConflict: The plan's or the staged snapshot is missing.
         FileLost, FileUnreadable, MessageWithoutPlace, OffsetGivenTwice: A file is missing or damaged.
-        JudgingFailed, DueSearchFailed: A task ended with another error.
+        JudgingFailed, DueSearchFailed: A file could not be judged or searched for another cause.
     """
     was, now = both_snapshots(table, plan, staged)
     prefix = location_prefix(table.location())

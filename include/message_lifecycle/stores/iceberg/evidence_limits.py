@@ -7,7 +7,7 @@ message may fit again, after the removal of a larger message before it (RET-4, D
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -88,21 +88,9 @@ def limit_evidence(
     now = was if same else due_rows(table, after.snapshot_id, question, ends=dict(plan.requirements.end_offsets), engine=engine)
     beyond = [entry for entry in was.due if is_limit(entry.reason)]
     left: dict[Place, tuple[int, int]] = {}
-    prefix = location_prefix(table.location())
-    cut = [
-        _CutFile(absolute(prefix, entry.file), entry, before[path], after[path])
-        for entry in beyond
-        if (path := absolute(prefix, entry.file)) in stays
-    ]
-    still = FileReader(
-        answer=_still,
-        store=Store.of_io(table.io, table.location()),
-        description=job_text(plan, f"judging limits in {len(cut)} files"),
-        failed=judging_failed,
-    )
-    for file, (last, rows) in zip(cut, still.read(cut, table.io, engine), strict=True):
+    for entry, last, rows in _still_there(table, plan, beyond, before=before, after=after, stays=stays, engine=engine):
         if rows:
-            place = file.beyond.partition, file.beyond.base_offset
+            place = entry.partition, entry.base_offset
             known = left.get(place, (NOTHING, 0))
             left[place] = max(last, known[0]), known[1] + rows
     count, stay = sum(entry.rows for entry in beyond), sum(rows for _, rows in left.values())
@@ -132,28 +120,57 @@ def _within(places: Iterable[tuple[int, int]], beyond: Sequence[DueRows]) -> int
     return found
 
 
-@dataclass(frozen=True, slots=True)
+def _still_there(
+    table: Table,
+    plan: Plan,
+    beyond: Iterable[DueRows],
+    *,
+    before: Vectors,
+    after: Vectors,
+    stays: Container[str],
+    engine: Callable[[], Engine | None],
+) -> Iterator[tuple[DueRows, int, int]]:
+    """Yield the last offset and the number of messages beyond a limit that are still in each file. An unchanged file is not read."""
+    prefix = location_prefix(table.location())
+    changed: list[DueRows] = []
+    files: list[_CutFile] = []
+    for entry in beyond:
+        path = absolute(prefix, entry.file)
+        if path not in stays:
+            continue
+        if np.array_equal(before[path], after[path]):
+            yield entry, entry.last_offset, entry.rows
+        else:
+            changed.append(entry)
+            files.append(_CutFile(path=path, beyond=entry.taken, removed=after[path]))
+    still = FileReader(
+        answer=_still,
+        store=Store.of_io(table.io, table.location()),
+        description=job_text(plan, f"judging limits in {len(files)} files"),
+        failed=judging_failed,
+    )
+    for entry, (last, rows) in zip(changed, still.read(files, table.io, engine), strict=True):
+        yield entry, last, rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _CutFile:
-    """A data file that a limit cuts, and that stays.
+    """A data file that a limit cuts, and whose deletion vector the staged change has replaced.
 
     Attributes:
-        beyond: The messages of the file that are beyond the limit.
-        was: The removed positions in the plan's snapshot.
-        now: The removed positions in the staged snapshot.
+        beyond: The messages of the file that are beyond the limit, as `ranges_text` writes them.
+        removed: The positions that the new deletion vector marks.
     """
 
     path: str
-    beyond: DueRows
-    was: Positions
-    now: Positions
+    beyond: str
+    removed: Positions
 
 
 def _still(io: FileIO, file: _CutFile) -> tuple[int, int]:
-    """Return the last offset and the number of messages beyond a limit that are still in a file. An unchanged file is not read."""
-    if np.array_equal(file.was, file.now):
-        return file.beyond.last_offset, file.beyond.rows
-    rows = read_rows(io, file.path, file.now, ())
-    left = rows.offsets[rows.alive & is_named(rows.offsets, file.beyond.taken)]
+    """Return the last offset and the number of messages beyond a limit that are still in a file."""
+    rows = read_rows(io, file.path, file.removed, ())
+    left = rows.offsets[rows.alive & is_named(rows.offsets, file.beyond)]
     return int(left.max(initial=NOTHING)), len(left)
 
 

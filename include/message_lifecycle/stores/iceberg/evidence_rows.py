@@ -1,7 +1,7 @@
 """Evidence about single messages.
 
-The evidence reads each data file that loses single messages or may hold overdue ones once, in tasks if they are many. A sample of the files
-that are removed whole is read, too.
+The evidence reads once each data file that loses single messages or may hold overdue ones. Tasks read these files if they are many. The
+evidence also reads a sample of the files that are removed whole.
 
 The rules are written here a second time, straight from the settings. The planner's own rules are not used, so that one mistake cannot
 repeat. Times of one file are columns of microseconds, null for unknown.
@@ -104,7 +104,7 @@ class JudgedFile:
 
     Attributes:
         expired: Whether its segment has expired.
-        before: The positions that the deletion vector of the plan's snapshot marks.
+        before: The positions that the deletion vector of the plan's snapshot marks. Empty if the file loses no message.
         after: The positions that the deletion vector of the staged snapshot marks. None: the file is not in that snapshot.
         named: Its messages that the plan names. None: the file loses no message, and its offsets are not read.
         may_stay_overdue: Whether to count overdue messages of the staged snapshot.
@@ -120,14 +120,14 @@ class JudgedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRows:
-    """What became of the messages of one file.
+    """The judgement on the messages of one file.
 
     Attributes:
-        rows: The number of messages that it loses.
-        unnamed: The number of these that the plan does not name.
-        unjustified: The number of named messages that their reason does not justify.
-        expires: Whether it loses messages because its segment has expired.
-        overdue: The number of due messages that it still has.
+        rows: How many messages the file loses.
+        unnamed: How many of the lost messages the plan does not name.
+        unjustified: How many lost messages the plan names for a reason that does not hold.
+        expires: Whether the file loses messages because its segment has expired.
+        overdue: How many due messages the file still has.
         purged: The distinct keys of its purged messages, null for a message without a key.
     """
 
@@ -150,11 +150,11 @@ class _Judge:
     def judge(self, io: FileIO, file: JudgedFile) -> JudgedRows:
         with open_rows(io, file.path, _NONE) as rows:
             columns, count = rows.columns(self._columns()), len(rows.alive)
-            there = np.zeros(count, np.bool_) if file.after is None else _alive(count, file.after)
+            there = np.zeros(count, np.bool_) if file.after is None else rows.left_by(file.after)
             overdue = int((there & self._is_overdue(columns, count, file)).sum()) if file.may_stay_overdue else 0
             if file.named is None:
                 return JudgedRows(overdue=overdue)
-            lost, offsets = _alive(count, file.before) & ~there, rows.offsets()
+            lost, offsets = rows.left_by(file.before) & ~there, rows.offsets()
         open_, unjustified, expires, keys = lost.copy(), 0, False, []
         for removal in file.named:
             mine = lost & is_named(offsets, removal.offsets)
@@ -242,9 +242,9 @@ class RowEvidence:
         active: The base offset of each partition's active segment.
         engine: Returns the engine whose tasks read many files. None: this process reads them.
         removals: Every list of single messages.
-        renewed: Places of older markers whose key has a new one.
+        renewed: The (partition, offset) of each older marker whose key has a new one.
         newest: By segment, its newest known time that is not late. A segment without such a time is not expired.
-        judged: What became of the messages of each judged file, by its path.
+        judged: The judgement on each judged file, by its path.
     """
 
     table: Table
@@ -274,23 +274,21 @@ class RowEvidence:
             stays: Paths of files of the staged snapshot.
             overdue: Paths of files that may still have overdue messages.
         """
-        named: dict[str, list[Removal]] = {name: [] for name in losing.values()}
-        renewed = self._renewed()
+        actions: dict[str, list[RemoveRows]] = {}
         for action in self.removals:
-            by_evidence = None
-            if is_limit(action.reason):
-                by_evidence = self.limits.beyond.get((action.file, action.reason), "")
-            elif action.reason == "superseded":
-                of_partition = renewed.get(action.partition, _NONE)
-                by_evidence = ranges_text(of_partition[is_named(of_partition, action.offsets)].tolist())
-            named.setdefault(action.file, []).append(Removal(reason=action.reason, offsets=action.offsets, found=by_evidence))
+            actions.setdefault(action.file, []).append(action)
+        renewed = self._renewed()
+
+        def named(name: str, place: Place) -> tuple[Removal, ...]:
+            return tuple(self._removal(action, renewed.get(place[0], _NONE)) for action in actions.get(name, ()))
+
         items = [
             JudgedFile(
                 path=path,
                 expired=self.is_expired(place),
-                before=self.before[path],
+                before=self.before[path] if path in losing else _NONE,
                 after=self.after[path] if path in stays else None,
-                named=tuple(named[losing[path]]) if path in losing else None,
+                named=named(losing[path], place) if path in losing else None,
                 may_stay_overdue=path in overdue,
             )
             for path, place in sorted(files.items())
@@ -298,6 +296,17 @@ class RowEvidence:
         judge = _Judge(policy=self.policy, as_of=self.plan.as_of, reasons=frozenset(self.plan.reasons))
         found = self._reader(judge.judge, f"judging messages of {len(items)} files").read(items, self.table.io, self.engine)
         self.judged.update(zip((item.path for item in items), found, strict=True))
+
+    def _removal(self, action: RemoveRows, renewed: Longs) -> Removal:
+        """Return one removal of the plan with the evidence for its reason. `renewed`: older markers of the partition of the file."""
+        found = None
+        if is_limit(action.reason):
+            found = self.limits.beyond.get((action.file, action.reason), "")
+        elif action.reason == "superseded":
+            # A partition may have very many renewed markers, and a task needs those of its file.
+            near = renewed[np.searchsorted(renewed, action.first_offset) : np.searchsorted(renewed, action.last_offset, side="right")]
+            found = ranges_text(near[is_named(near, action.offsets)].tolist())
+        return Removal(reason=action.reason, offsets=action.offsets, found=found)
 
     def _renewed(self) -> Mapping[int, Longs]:
         """Return the offsets of the older markers, ascending, by partition."""
@@ -307,7 +316,11 @@ class RowEvidence:
         }
 
     def lost(self, files: Mapping[str, Place]) -> pa.Table:
-        """Return one row per judged file that loses single messages. `files`: the segment of each file, by its path."""
+        """Return one row for each file.
+
+        Args:
+            files: The segment of each judged file that loses single messages, by its path.
+        """
         rows = []
         for path, place in sorted(files.items()):
             judged = self.judged[path]
@@ -378,9 +391,3 @@ class RowEvidence:
 
 def _times(columns: Columns, name: str) -> Longs:
     return np.asarray(columns[name], np.int64)
-
-
-def _alive(rows: int, removed: NDArray[np.int64]) -> Flags:
-    alive = np.ones(rows, np.bool_)
-    alive[removed] = False
-    return alive
