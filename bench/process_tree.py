@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,8 +96,13 @@ def watching(roots: Callable[[], Mapping[str, Sequence[int]]], *, interval: floa
 
 
 def children(pid: int) -> list[int]:
-    """Processes that it has started and that still run."""
-    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    """Return the running processes that a process has started. Empty if it has ended itself."""
+    found: list[int] = []
+    with suppress(OSError):  # the process has ended
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):  # the thread has ended
+                found += map(int, (thread / "children").read_text().split())
+    return found
 
 
 def _main() -> int:
@@ -145,11 +150,7 @@ def _watch(peak: list[float], seen: dict[int, float], over: threading.Event) -> 
 
 
 def _below(pid: int) -> list[int]:
-    try:
-        below = children(pid)
-    except OSError:
-        return []
-    return [one for child in below for one in (child, *_below(child))]
+    return [one for child in children(pid) for one in (child, *_below(child))]
 
 
 def _cpu_seconds(pid: int) -> float | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,3 +45,22 @@ def test_each_group_has_what_its_own_processes_used_meanwhile() -> None:
     assert used["early"].cpu < 0.1
     assert used["none"].cpu == used["none"].memory_mb == 0
     assert used["late"].memory_mb > 5
+
+
+def test_a_thread_that_ends_meanwhile_hides_no_other_process() -> None:
+    over = threading.Event()
+
+    def start_threads() -> None:
+        while not over.is_set():
+            threading.Thread(target=int).start()
+
+    starter = threading.Thread(target=start_threads)
+    with working(0) as process:
+        done(process)
+        starter.start()
+        try:
+            assert all(process.pid in children(os.getpid()) for _ in range(300))
+        finally:
+            over.set()
+            starter.join()
+    assert children(process.pid) == []
