@@ -126,6 +126,8 @@ def start(layout: Layout, java: Java, jars: tuple[Path, ...], store_jars: tuple[
             "spark.cores.max": f"{spark_cluster.WORKERS}",
             "spark.executor.cores": "1",
             "spark.executor.memory": "1g",
+            # An executor's Java passes work to Python and computes little. The second compiler and parallel collection take more than they give.
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.pyspark.python": spark_cluster.python_of_machines(layout),
             "spark.pyspark.driver.python": str(venv_python()),
         },

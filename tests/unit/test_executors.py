@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
 import subprocess
@@ -10,6 +11,7 @@ import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 from zipfile import ZipFile
+from zipimport import zipimporter
 
 import pytest
 from packaging.utils import canonicalize_name
@@ -18,12 +20,23 @@ from message_lifecycle.app.cli import main
 from message_lifecycle.stores.iceberg import executors, session
 from message_lifecycle.stores.iceberg.executors import NEEDED, _with_theirs, pack, zip_package
 from message_lifecycle.stores.iceberg.java import PROPERTIES
+from message_lifecycle.stores.iceberg.shares import Resources, done_by_worker
 from tests.errors import raises
 
 SMALL = ("jsonpatch",)
 BARE_PYTHON = Path(sys.executable).resolve()
 # What an executor unpickles for a task of ours, with all that it imports by itself.
-TASKS = ("compaction.kernel", "documents.stage", "reach", "tasks")
+TASKS = (
+    "compaction.kernel",
+    "data_files",
+    "documents.stage",
+    "due_rows",
+    "erasure.looking",
+    "evidence_limits",
+    "evidence_rows",
+    "reach",
+    "tasks",
+)
 # Spark brings its own Python part to each executor, each run this package.
 OF_EXECUTORS = ("message-lifecycle", "py4j", "pyspark")
 REFUSING = """
@@ -67,6 +80,24 @@ def test_python_imports_from_it(tmp_path: Path, package: Path) -> None:
     )
     answer = subprocess.run([BARE_PYTHON, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "in the zip"
+
+
+def test_a_task_leaves_no_finder_of_a_zip_to_the_next_one(tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark invalidates all finders before each task, and a zip's finder then reads the zip again."""
+    other = package.rename(tmp_path / "other")
+    (other / "model" / "later.py").write_text("FOUND = 'later'\n")
+    path = str(zip_package(tmp_path, other))
+    monkeypatch.syspath_prepend(path)
+
+    def work(name: str, _share: Resources) -> str:
+        found: str = importlib.import_module(name).FOUND
+        assert any(isinstance(finder, zipimporter) for finder in sys.path_importer_cache.values())
+        return found
+
+    assert done_by_worker(work, Resources(spill_folder="/unused"), "other.model") == "in the zip"
+    assert not any(isinstance(finder, zipimporter) for finder in sys.path_importer_cache.values())
+    assert sys.path_importer_cache
+    assert importlib.import_module("other.model.later").FOUND == "later", "a finder comes back if an import needs one"
 
 
 def test_equal_code_gives_equal_bytes(tmp_path: Path, package: Path) -> None:

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
+from zipimport import zipimporter
 
 from message_lifecycle.model.errors import BadInput, LifecycleError, PartlyUnavailable, Refused, Unavailable, code_of
 from message_lifecycle.stores.iceberg.executors import registered
@@ -141,7 +142,22 @@ def _first_folder(folders: str | None) -> str:
 
 def done_by_worker(work: Callable[[Item, Resources], Made], share: Resources, item: Item) -> Made | Failed:
     """Do a task in one of Spark's Python workers. Spark passes the folders of the worker's machine in an environment variable."""
-    return done(work, replace(share, spill_folder=_first_folder(os.environ.get("SPARK_LOCAL_DIRS"))), item)
+    try:
+        return done(work, replace(share, spill_folder=_first_folder(os.environ.get("SPARK_LOCAL_DIRS"))), item)
+    finally:
+        _forget_finders_of_archives()
+
+
+def _forget_finders_of_archives() -> None:
+    """Keep the next task of this worker from reading the directory of each zip file on its path again.
+
+    PySpark and this package lie in zip files, and PySpark invalidates the caches of imports before each task. Python up to 3.12 then reads the
+    directory of the zip file once for each package in it, which takes 0.1 CPU seconds. Python makes a forgotten finder again if an import needs
+    one.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[path]
 
 
 def done(work: Callable[[Item, Resources], Made], share: Resources, item: Item) -> Made | Failed:
