@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Longs, OpenRows, Positions
@@ -16,19 +17,24 @@ class ListedRows:
     """Answers as `OpenRows` does.
 
     Attributes:
-        asked: The names of the columns that a question has read.
+        columns_read: The names of the columns that a question has read.
     """
 
-    def __init__(self, rows: FileRows) -> None:
-        self._rows, self.alive, self.asked = rows, np.ones(len(rows.offsets), np.bool_), list[str]()
+    def __init__(self, rows: FileRows, keys: Sequence[bytes | None] = ()) -> None:
+        self._rows, self._keys = rows, keys
+        self.alive, self.columns_read = np.ones(len(rows.offsets), np.bool_), list[str]()
 
     def columns(self, names: Collection[str]) -> Mapping[str, NDArray[Any]]:
-        self.asked += sorted(names)
+        self.columns_read += sorted(names)
         return {name: self._rows.columns[name] for name in names}
 
     def offsets(self) -> Longs:
-        self.asked.append("offset")
+        self.columns_read.append("offset")
         return self._rows.offsets
+
+    def keys(self) -> pa.ChunkedArray:
+        self.columns_read.append("key")
+        return pa.chunked_array([pa.array(self._keys, pa.binary())])
 
 
 class ListedVectors:

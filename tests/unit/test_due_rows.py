@@ -1,16 +1,12 @@
-"""Due and requested messages of files: the kernels over bounds and columns against the rule for one message (CLK-2)."""
+"""Due messages of files: the kernels over bounds and columns against the rule for one message (CLK-2)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,15 +15,12 @@ from message_lifecycle.model.errors import Unavailable
 from message_lifecycle.model.hold import Spared
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Message, Reason, RowAnswer, RowQuestion, offsets_of
-from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog
 from message_lifecycle.model.rules import AllOfRules, AnyOfRules, NeverExpires, NotRule, PeriodPassed, Rule, TimeKnown, rule_holds_from
 from message_lifecycle.stores.iceberg import data_rows, due_rows, file_tasks, segments
 from message_lifecycle.stores.iceberg.data_rows import FileRows
-from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.shares import Failed
 from tests.engines import ForeignTasks
-from tests.errors import raises
 from tests.listed_rows import ListedRows, ListedVectors, opening
 
 AS_OF = Instant(100)
@@ -217,7 +210,7 @@ def test_only_a_file_with_due_messages_is_asked_for_its_offsets(monkeypatch: pyt
     found = due_rows.due_rows(Snapshot(), 1, RowQuestion(as_of=AS_OF, reasons=(TTL,)))  # stands for a table
     assert [(entry.file, entry.taken) for entry in found.due] == [("due", "0")]
     assert found.next_at == 101
-    assert {name: rows.asked for name, rows in opened.items()} == {"due": ["expires_at", "offset"], "left": ["expires_at"]}
+    assert {name: rows.columns_read for name, rows in opened.items()} == {"due": ["expires_at", "offset"], "left": ["expires_at"]}
 
 
 def test_files_of_one_share_are_read_here_and_more_by_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,64 +234,3 @@ def test_a_lost_executor_is_named_and_nothing_is_due(monkeypatch: pytest.MonkeyP
     with pytest.raises(Unavailable, match=r"finding due messages failed \(ExecutorLost\): it ran out of memory\. Nothing") as error:
         due_rows.due_rows(Snapshot(), 1, RowQuestion(as_of=AS_OF, reasons=(TTL,)), engine=Lost().engine)  # stands for a table
     assert error.value.code == "DueSearchFailed"
-
-
-# Requested messages in real files.
-
-
-def requested(monkeypatch: pytest.MonkeyPatch, folder: Path, columns: Mapping[str, pa.Array], request: Request) -> list[tuple[str, int]]:
-    """Return the requested messages of two files with these columns. Bounds and offsets of the files are 0 to 4."""
-    messages = [message(offset) for offset in range(5)]
-    files = [File(name, messages) for name in ("a", "b")]
-    for file in files:
-        pq.write_table(pa.table(columns), folder / file.name)
-    table: Any = SimpleNamespace(io=LakeFileIO(), location=lambda: str(folder), name=lambda: ("lake", "topic"))
-    monkeypatch.setattr(due_rows, "files_of", lambda *_: [file.metrics for file in files])
-    monkeypatch.setattr(due_rows, "Vectors", lambda *_: ListedVectors(lambda _path: files[0].rows))
-    monkeypatch.setattr(file_tasks, "FILES_OF_TASK", 1)
-    snapshot: Any = None
-    here, by_tasks = (
-        due_rows.requested_rows(table, snapshot, request, as_of=AS_OF, unsealed=frozenset(), engine=engine)
-        for engine in (lambda: None, ForeignTasks().engine)
-    )
-    assert here == by_tasks
-    assert [entry.file for entry in here.due] in ([], ["a", "b"])
-    return [(entry.taken, entry.rows) for entry in here.due[:1]]
-
-
-OFFSETS = pa.array([0, 1, 2, 3, 4], pa.int64())
-KEYED = {"offset": OFFSETS, "key": pa.array([b"a", None, b"b", b"a", None], pa.binary())}
-TEXTS = {"offset": OFFSETS, "key": pa.array(["a", None, "b", "a", None], pa.large_string())}
-
-
-@pytest.mark.parametrize("columns", [KEYED, TEXTS], ids=["bytes", "text"])
-@pytest.mark.parametrize(
-    ("request_", "wanted"),
-    [
-        (PurgeKey(key=b"a"), [("0,3", 2)]),
-        (PurgeKey(key=b"a", before=3), [("0", 1)]),
-        (PurgeKey(key=b"c"), []),
-        (RemoveNullKeys(partition=0, first=2, last=INT64_MAX), [("4", 1)]),
-        (RemoveNullKeys(partition=1, first=0, last=4), []),
-        (RemoveMessages(positions=((0, 4), (0, 2), (0, INT64_MAX), (1, 1))), [("2,4", 2)]),
-        (RemoveRanges(ranges=((0, 3, INT64_MAX), (0, 1, 1), (0, 1, 2))), [("1-4", 4)]),
-        (TruncateLog(partition=0, before=2), [("0-1", 2)]),
-    ],
-)
-def test_requested_messages_are_found_by_offset_and_by_key(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, columns: Mapping[str, pa.Array], request_: Request, wanted: list[tuple[str, int]]
-) -> None:
-    assert requested(monkeypatch, tmp_path, columns, request_) == wanted
-
-
-def test_a_file_without_keys_has_only_messages_without_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    columns = {"offset": OFFSETS}
-    assert requested(monkeypatch, tmp_path, columns, PurgeKey(key=b"a")) == []
-    assert requested(monkeypatch, tmp_path, columns, RemoveNullKeys(partition=0, first=1, last=3)) == [("1-3", 3)]
-
-
-@pytest.mark.parametrize("request_", [PurgeKey(key=b"a"), TruncateLog(partition=0, before=2)], ids=["a key", "truncation"])
-def test_a_requested_message_without_an_offset_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request_: Request) -> None:
-    columns = {**KEYED, "offset": pa.array([0, 1, 2, None, 4], pa.int64())}
-    with raises("MessageWithoutPlace"):
-        requested(monkeypatch, tmp_path, columns, request_)

@@ -85,6 +85,7 @@ def test_messages_that_had_gone_before_are_no_sample(tmp_path: Path) -> None:
 BASE = 10
 KEYS = (b"a", b"b", None, b"a", b"c")
 """The keys of offsets 10 to 14 in each judged file."""
+OFFSETS = pa.array(range(BASE, BASE + len(KEYS)), pa.int64())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,31 +94,36 @@ class Judged:
 
     Attributes:
         removals: Pairs of reason and offsets, as the plan names them.
-        lost: The offsets that the staged change removes.
+        lost: The offsets that the staged change removes. None: the file is gone.
         partition: The partition of the file.
     """
 
     removals: tuple[tuple[RemovalReason, str], ...]
-    lost: tuple[int, ...]
+    lost: tuple[int, ...] | None
     partition: int = 0
 
 
 def judge(
-    folder: Path, files: Sequence[Judged], *, renewed: frozenset[tuple[int, int]], engine: Callable[[], Engine | None]
+    folder: Path,
+    files: Sequence[Judged],
+    *,
+    renewed: frozenset[tuple[int, int]],
+    engine: Callable[[], Engine | None],
+    offsets: pa.Array = OFFSETS,
 ) -> tuple[list[tuple[int, int, int]], list[Any]]:
     """Return (rows, unnamed, unjustified) of each file, and the row about purged messages. The plan names each file for partition 0."""
     table: Any = SimpleNamespace(io=LakeFileIO(), location=lambda: str(folder))
-    rows = {"offset": pa.array(range(BASE, BASE + len(KEYS)), pa.int64()), "key": pa.array(KEYS, pa.binary())}
+    rows = {"offset": offsets, "key": pa.array(KEYS, pa.binary())}
     paths = {str(folder / f"{at}.parquet"): file for at, file in enumerate(files)}
     for path in paths:
         pq.write_table(pa.table(rows), path)
     removals = [
-        RemoveRows(partition=0, file=Path(path).name, offsets=offsets, rows=1, reason=reason)
+        RemoveRows(partition=0, file=Path(path).name, offsets=named, rows=1, reason=reason)
         for path, file in paths.items()
-        for reason, offsets in file.removals
+        for reason, named in file.removals
     ]
     earlier: Any = {path: np.array([0], np.int64) for path in paths}
-    later: Any = {path: np.array([0, *(offset - BASE for offset in file.lost)], np.int64) for path, file in paths.items()}
+    later: Any = {path: np.array([0, *(offset - BASE for offset in file.lost or ())], np.int64) for path, file in paths.items()}
     places = {path: (file.partition, 0) for path, file in paths.items()}
     evidence = RowEvidence(
         table=table,
@@ -130,7 +136,8 @@ def judge(
         removals=removals,
         renewed=renewed,
     )
-    evidence.judge(places, losing={path: Path(path).name for path in paths}, stays=paths, overdue=())
+    stays = [path for path, file in paths.items() if file.lost is not None]
+    evidence.judge(places, losing={path: Path(path).name for path in paths}, stays=stays, overdue=())
     found = evidence.lost(places).to_pylist()
     assert [row["partition"] for row in found] == [file.partition for file in files]
     return [(row["rows"], row["unnamed"], row["unjustified"]) for row in found], evidence.purged().to_pylist()
@@ -149,6 +156,8 @@ def judge(
         (Judged(removals=(("superseded", "11,13"),), lost=(11, 13), partition=1), (2, 0, 2), []),
         (Judged(removals=(("retention_count", "11"),), lost=(11,)), (1, 0, 1), []),
         (Judged(removals=(), lost=(11,)), (1, 1, 0), []),
+        (Judged(removals=(("purged", "11-14"),), lost=None), (4, 0, 0), [{"keys": 3, "keyless": 1}]),
+        (Judged(removals=(("removed", "10-12"),), lost=None), (4, 2, 0), []),
     ],
     ids=[
         "a request",
@@ -161,6 +170,8 @@ def judge(
         "older markers of another partition than the file",
         "within the limits",
         "a file that the plan does not name",
+        "all messages of a file that is gone",
+        "some messages of a file that is gone",
     ],
 )
 def test_each_lost_message_needs_a_name_and_a_reason(
@@ -192,7 +203,7 @@ def test_a_task_gets_only_the_renewed_markers_of_its_file(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("engine", [lambda: None, ForeignTasks().engine], ids=["this process", "tasks"])
-def test_an_unexpected_error_of_a_file_is_named(
+def test_an_unexpected_error_names_the_file_and_stops_one_topic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Callable[[], Engine | None]
 ) -> None:
     def broken(*_: object) -> NoReturn:
@@ -201,8 +212,16 @@ def test_an_unexpected_error_of_a_file_is_named(
     monkeypatch.setattr(file_tasks, "FILES_OF_TASK", 1)
     monkeypatch.setattr(evidence_rows, "is_named", broken)
     files = [Judged(removals=(("removed", "11"),), lost=(11,))] * 2
-    with raises("JudgingFailed", match=r"\(ArithmeticError\): no such number"):
+    with raises("FileUnreadable", match=r"0\.parquet: .*ArithmeticError: no such number", kind=PartlyUnavailable):
         judge(tmp_path, files, renewed=frozenset(), engine=engine)
+
+
+def test_a_removed_row_without_an_offset_is_no_fault(tmp_path: Path) -> None:
+    """A user has removed it, as the error about such a row advises."""
+    without = pa.array([None, *range(BASE + 1, BASE + len(KEYS))], pa.int64())
+    file = Judged(removals=(("removed", "11"),), lost=(11,))
+    found, _ = judge(tmp_path, [file], renewed=frozenset(), engine=lambda: None, offsets=without)
+    assert found == [(1, 0, 0)]
 
 
 @pytest.mark.parametrize("engine", [lambda: None, ForeignTasks().engine], ids=["this process", "tasks"])

@@ -22,9 +22,9 @@ from message_lifecycle.model.message import Place
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.branches import commit_to
-from message_lifecycle.stores.iceberg.data_rows import Positions, read_rows, vectors_in
+from message_lifecycle.stores.iceberg.data_rows import NO_POSITIONS, Positions, read_rows, vectors_in
 from message_lifecycle.stores.iceberg.engine import Engine
-from message_lifecycle.stores.iceberg.file_tasks import files_of_tasks
+from message_lifecycle.stores.iceberg.file_tasks import files_of_tasks, naming_file
 from message_lifecycle.stores.iceberg.java import Java, each
 from message_lifecycle.stores.iceberg.puffin import write_vector_file as write_vectors_at
 from message_lifecycle.stores.iceberg.shares import Failed, Resources
@@ -349,9 +349,6 @@ def written_files(results: Sequence[Written]) -> list[NewFile]:
 # these files gives the positions. The vectors go into one small file.
 
 
-_NONE = np.empty(0, np.int64)
-
-
 def marking_failed(kind: str, reason: str) -> Unavailable:
     """Return the error for a task that could not find the rows to mark. No row is marked then."""
     return Unavailable(
@@ -384,7 +381,7 @@ def delete_rows(
 
     Raises:
         FileLost, FileUnreadable, MessageWithoutPlace, OffsetGivenTwice: A file is missing or damaged.
-        MarkingFailed: A task ended with another error.
+        MarkingFailed: A task did not end.
     """
     table = engine.table(name)
     prefix = location_prefix(str(table.location()))
@@ -459,16 +456,18 @@ def _marked_rows(removals: _Removals, _share: Resources) -> list[tuple[str, Posi
     """Return the positions of each file's new vector. A data file has only one vector, so the new one repeats earlier marks."""
     io, found = removals.store.io, []
     read: dict[str, Mapping[str, Positions]] = {}
-    for path, offsets in removals.offsets.items():
-        rows = read_rows(io, path, _NONE, ())
-        marked = np.zeros(len(rows.offsets), np.bool_)
-        for text in offsets:
-            marked |= is_named(rows.offsets, text)
-        if path in removals.marked:
-            puffin = removals.marked[path]
-            if puffin not in read:
-                read[puffin] = vectors_in(io, puffin)
-            marked[read[puffin][path]] = True
+    for path, texts in removals.offsets.items():
+        with naming_file(path):
+            earlier = NO_POSITIONS
+            if path in removals.marked:
+                puffin = removals.marked[path]
+                if puffin not in read:
+                    read[puffin] = vectors_in(io, puffin)
+                earlier = read[puffin][path]
+            rows = read_rows(io, path, earlier, ())
+            marked = ~rows.alive
+            for text in texts:
+                marked |= is_named(rows.offsets, text)
         found.append((path, np.flatnonzero(marked)))
     return found
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Longs = NDArray[np.int64]
 Positions = NDArray[np.int64]
-_NONE: Positions = np.empty(0, np.int64)
-_TYPE_OF_MISSING = {"never": "bool", "key": "binary"}
+NO_POSITIONS: Positions = np.empty(0, np.int64)
+Columns = Mapping[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Vectors:
         """Return the positions of a data file that are marked as removed. `data_file` is a path."""
         puffin = self._file_of.get(data_file)
         if puffin is None:
-            return _NONE
+            return NO_POSITIONS
         if puffin not in self._read:
             self._read[puffin] = vectors_in(self._io, puffin)
         return self._read[puffin][data_file]
@@ -115,18 +115,22 @@ class OpenRows:
     def __init__(self, path: str, file: pq.ParquetFile, removed: Positions) -> None:
         self._path, self._file = path, file
         self._offsets: Longs | None = None
-        self.alive = self.left_by(removed)
+        self.alive = self.unmarked(removed)
 
-    def left_by(self, removed: Positions) -> NDArray[np.bool_]:
-        """Return which rows a deletion vector leaves. Raises FileUnreadable: the vector marks a row that the file does not have."""
+    def unmarked(self, removed: Positions) -> NDArray[np.bool_]:
+        """Return which rows a deletion vector does not mark.
+
+        Raises:
+            FileUnreadable: The vector marks a row that the file does not have.
+        """
         count = self._file.metadata.num_rows
         if len(removed) and removed.max() >= count:
             raise FileUnreadable(self._path, f"its deletion vector marks row {removed.max()}, and the file has {count} rows")
-        left = np.ones(count, np.bool_)
-        left[removed] = False
-        return left
+        unmarked = np.ones(count, np.bool_)
+        unmarked[removed] = False
+        return unmarked
 
-    def columns(self, names: Collection[str]) -> Mapping[str, NDArray[np.generic]]:
+    def columns(self, names: Collection[str]) -> Columns:
         """Return columns: times as microseconds, `never` as a truth value. A missing column has unknown values only. Raises FileUnreadable."""
         with reading(self._path):
             return {
@@ -142,9 +146,15 @@ class OpenRows:
         return self._offsets
 
     def keys(self) -> pa.ChunkedArray:
-        """Return the keys as bytes; null: no key. Raises FileUnreadable."""
+        """Return the keys as bytes; null: no key.
+
+        Raises:
+            FileUnreadable: The file is damaged, or has no column `key`. Its keys may have another name, so they are unknown.
+        """
         import pyarrow as pa
 
+        if "key" not in self._file.schema_arrow.names:
+            raise FileUnreadable(self._path, "it has no column `key`, so the keys of its messages are unknown")
         with reading(self._path):
             return self._read(("key",))["key"].cast(pa.binary())
 
@@ -155,7 +165,7 @@ class OpenRows:
         there = sorted(set(names) & set(self._file.schema_arrow.names))
         read = self._file.read(columns=there) if there else None
         return {
-            name: pa.chunked_array([pa.nulls(len(self.alive), _TYPE_OF_MISSING.get(name, "int64"))])
+            name: pa.chunked_array([pa.nulls(len(self.alive), pa.bool_() if name == "never" else pa.int64())])
             if read is None or name not in there
             else read[name]
             for name in names
@@ -203,10 +213,10 @@ def _require_once(path: str, offsets: Longs, alive: NDArray[np.bool_]) -> None:
 
 
 def read_keys(io: FileIO, path: str, positions: Positions) -> pa.Array:
-    """Return the keys of rows at these positions of one data file; null: no key."""
+    """Return the keys of rows at these positions of one data file; null: no key. Raises FileLost, FileUnreadable."""
     import pyarrow as pa
 
-    with open_rows(io, path, _NONE) as rows:
+    with open_rows(io, path, NO_POSITIONS) as rows:
         return rows.keys().take(pa.array(positions)).combine_chunks()
 
 

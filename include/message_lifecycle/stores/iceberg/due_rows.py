@@ -35,7 +35,7 @@ from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNull
 from message_lifecycle.model.rules import Rule
 from message_lifecycle.stores.iceberg import data_rows, segments
 from message_lifecycle.stores.iceberg.data_files import is_named
-from message_lifecycle.stores.iceberg.data_rows import OpenRows, Positions, Vectors, open_rows
+from message_lifecycle.stores.iceberg.data_rows import Columns, OpenRows, Positions, Vectors, open_rows
 from message_lifecycle.stores.iceberg.file_tasks import FileReader
 from message_lifecycle.stores.iceberg.limit_rows import lapsed_rows
 from message_lifecycle.stores.iceberg.limited import ExcessOffsets, LimitResult, LimitSearch
@@ -122,7 +122,7 @@ def due_rows(
     Raises:
         PlanConflict: The snapshot is missing.
         FileLost, FileUnreadable, MessageWithoutPlace, OffsetGivenTwice: A file is missing or damaged.
-        DueSearchFailed: A file could not be searched for another cause.
+        DueSearchFailed: A task did not end.
     """
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
@@ -169,7 +169,7 @@ def due_rows(
             )
     lapsed = None if question.beyond is None else question.beyond.lapsed
     search = FileReader(
-        answer=_Search(as_of=as_of, lapsed=lapsed).answer,
+        question=_Search(as_of=as_of, lapsed=lapsed).answer,
         store=Store.of_io(table.io, table.location()),
         description=f"{'.'.join(table.name())}: finding due messages in {len(open_files)} files",
         failed=due_search_failed,
@@ -279,9 +279,7 @@ class _Search:
         return _FileAnswer(due=due, left=(int((open_ & ~lapsed).sum()), int((open_ & lapsed).sum())), later=later)
 
 
-def _split_due_rows(
-    one: _OpenFile, rows: OpenRows, columns: Mapping[str, NDArray[np.generic]], as_of: Instant
-) -> tuple[list[DueRows], NDArray[np.bool_], list[int]]:
+def _split_due_rows(one: _OpenFile, rows: OpenRows, columns: Columns, as_of: Instant) -> tuple[list[DueRows], NDArray[np.bool_], list[int]]:
     """Return the due messages of each reason, the rows that no reason removes, and when the next messages become due.
 
     The offsets of a file without a due message are not read.
@@ -398,7 +396,7 @@ class _RequestSearch:
     """Finds the messages of a request in one file at a time. Tasks receive it.
 
     Attributes:
-        by_key: Whether the request names a key, too.
+        by_key: Whether the key of a message decides, too.
         key: The key. None: messages without a key.
     """
 
@@ -442,7 +440,7 @@ def requested_rows(
 
     Raises:
         FileLost, FileUnreadable, MessageWithoutPlace, OffsetGivenTwice: A file is missing or damaged.
-        RequestSearchFailed: A file could not be searched for another cause.
+        RequestSearchFailed: A task did not end.
     """
     vectors, prefix = Vectors(table, snapshot), location_prefix(table.location())
     files = sorted(files_of(table, snapshot))
@@ -454,7 +452,7 @@ def requested_rows(
         for path in [absolute(prefix, file.name)]
     ]
     search = FileReader(
-        answer=_request_search(request).answer,
+        question=_request_search(request).answer,
         store=Store.of_io(table.io, table.location()),
         description=f"{'.'.join(table.name())}: finding requested messages in {len(open_files)} files",
         failed=request_search_failed,

@@ -4,10 +4,10 @@ The identity of files shows that kept messages are unchanged, so no file needs t
 only:
 
 - up to three files that are removed with their segments;
-- files that lose single messages, may hold overdue ones, or hold times in the future;
+- files that lose single messages, may hold overdue ones, are cut by a limit, or hold times in the future;
 - keys, for staged markers.
 
-Tasks read these files if they are many and an engine runs. No JVM is needed.
+Tasks read the files of the second kind if they are many and an engine runs. No JVM is needed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def evidence(
     Raises:
         PlanConflict: The plan's or the staged snapshot is missing.
         FileLost, FileUnreadable, MessageWithoutPlace, OffsetGivenTwice: A file is missing or damaged.
-        JudgingFailed, DueSearchFailed: A file could not be judged or searched for another cause.
+        JudgingFailed, DueSearchFailed: A task did not end.
     """
     was, now = both_snapshots(table, plan, staged)
     prefix = location_prefix(table.location())
@@ -198,7 +198,7 @@ def _suspects(rows: RowEvidence, files: pa.Table, policy: Policy, as_of: int) ->
 
 
 def _overdue(rows: RowEvidence, suspects: Iterable[_Suspect]) -> Mapping[Place, tuple[int | None, int]]:
-    """Return per segment that stays its last offset and how many of its messages are overdue, or beyond a limit.
+    """Return, for each segment that stays, the last offset and the number of messages that are overdue or beyond a limit.
 
     Segments count only if they have files that may hold such messages.
     """

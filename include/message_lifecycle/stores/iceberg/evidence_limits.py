@@ -88,7 +88,7 @@ def limit_evidence(
     now = was if same else due_rows(table, after.snapshot_id, question, ends=dict(plan.requirements.end_offsets), engine=engine)
     beyond = [entry for entry in was.due if is_limit(entry.reason)]
     left: dict[Place, tuple[int, int]] = {}
-    for entry, last, rows in _still_there(table, plan, beyond, before=before, after=after, stays=stays, engine=engine):
+    for entry, last, rows in _find_remaining(table, plan, beyond, before=before, after=after, stays=stays, engine=engine):
         if rows:
             place = entry.partition, entry.base_offset
             known = left.get(place, (NOTHING, 0))
@@ -120,7 +120,7 @@ def _within(places: Iterable[tuple[int, int]], beyond: Sequence[DueRows]) -> int
     return found
 
 
-def _still_there(
+def _find_remaining(
     table: Table,
     plan: Plan,
     beyond: Iterable[DueRows],
@@ -130,7 +130,10 @@ def _still_there(
     stays: Container[str],
     engine: Callable[[], Engine | None],
 ) -> Iterator[tuple[DueRows, int, int]]:
-    """Yield the last offset and the number of messages beyond a limit that are still in each file. An unchanged file is not read."""
+    """Yield each entry of a file that stays, with the last offset and the number of its messages that are still there.
+
+    A file with an unchanged deletion vector is not read.
+    """
     prefix = location_prefix(table.location())
     changed: list[DueRows] = []
     files: list[_CutFile] = []
@@ -143,13 +146,13 @@ def _still_there(
         else:
             changed.append(entry)
             files.append(_CutFile(path=path, beyond=entry.taken, removed=after[path]))
-    still = FileReader(
-        answer=_still,
+    reader = FileReader(
+        question=_count_remaining,
         store=Store.of_io(table.io, table.location()),
         description=job_text(plan, f"judging limits in {len(files)} files"),
         failed=judging_failed,
     )
-    for entry, (last, rows) in zip(changed, still.read(files, table.io, engine), strict=True):
+    for entry, (last, rows) in zip(changed, reader.read(files, table.io, engine), strict=True):
         yield entry, last, rows
 
 
@@ -167,11 +170,11 @@ class _CutFile:
     removed: Positions
 
 
-def _still(io: FileIO, file: _CutFile) -> tuple[int, int]:
+def _count_remaining(io: FileIO, file: _CutFile) -> tuple[int, int]:
     """Return the last offset and the number of messages beyond a limit that are still in a file."""
     rows = read_rows(io, file.path, file.removed, ())
-    left = rows.offsets[rows.alive & is_named(rows.offsets, file.beyond)]
-    return int(left.max(initial=NOTHING)), len(left)
+    remaining = rows.offsets[rows.alive & is_named(rows.offsets, file.beyond)]
+    return int(remaining.max(initial=NOTHING)), len(remaining)
 
 
 def _question(plan: Plan, policy: Policy, expired: frozenset[Place]) -> RowQuestion:

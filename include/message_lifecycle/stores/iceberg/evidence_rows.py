@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -29,19 +29,20 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.stores.iceberg.data_files import is_named
 from message_lifecycle.stores.iceberg.data_rows import (
+    NO_POSITIONS,
     UNKNOWN,
+    Columns,
     Longs,
     Positions,
     Vectors,
     columns_of,
     first_times,
     open_rows,
-    read_keys,
 )
 from message_lifecycle.stores.iceberg.engine import job_text
 from message_lifecycle.stores.iceberg.evidence_files import judging_failed, rows_of
 from message_lifecycle.stores.iceberg.evidence_limits import LimitEvidence
-from message_lifecycle.stores.iceberg.file_tasks import FileReader
+from message_lifecycle.stores.iceberg.file_tasks import Answer, File, FileReader
 from message_lifecycle.stores.iceberg.tasks import Store
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ _JUDGED_HERE = ("expiry", "ttl", "retention_age")
 """Rules of age that the evidence judges itself. Other rules of age use the planner's code."""
 Flags = NDArray[np.bool_]
 _INT64_MAX = 2**63 - 1
-_NONE = np.empty(0, np.int64)
 
 ROWS = pa.schema(
     {
@@ -77,11 +77,6 @@ SAMPLE = pa.schema(
         "outside_bounds": pa.bool_(),
     }
 )
-
-
-Columns = Mapping[str, NDArray[np.generic]]
-File = TypeVar("File")
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +123,7 @@ class JudgedRows:
         unjustified: How many lost messages the plan names for a reason that does not hold.
         expires: Whether the file loses messages because its segment has expired.
         overdue: How many due messages the file still has.
-        purged: The distinct keys of its purged messages, null for a message without a key.
+        purged: The distinct keys of the purged messages, null for a message without a key.
     """
 
     rows: int = 0
@@ -136,7 +131,7 @@ class JudgedRows:
     unjustified: int = 0
     expires: bool = False
     overdue: int = 0
-    purged: pa.Array | None = None
+    purged: pa.Array | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,14 +143,15 @@ class _Judge:
     reasons: frozenset[str]
 
     def judge(self, io: FileIO, file: JudgedFile) -> JudgedRows:
-        with open_rows(io, file.path, _NONE) as rows:
+        with open_rows(io, file.path, file.before) as rows:
             columns, count = rows.columns(self._columns()), len(rows.alive)
-            there = np.zeros(count, np.bool_) if file.after is None else rows.left_by(file.after)
-            overdue = int((there & self._is_overdue(columns, count, file)).sum()) if file.may_stay_overdue else 0
+            there = np.zeros(count, np.bool_) if file.after is None else rows.unmarked(file.after)
+            overdue = int((there & self._is_overdue(columns, count, expired=file.expired)).sum()) if file.may_stay_overdue else 0
             if file.named is None:
                 return JudgedRows(overdue=overdue)
-            lost, offsets = rows.left_by(file.before) & ~there, rows.offsets()
-        open_, unjustified, expires, keys = lost.copy(), 0, False, []
+            lost, offsets = rows.alive & ~there, rows.offsets()
+            keys = rows.keys() if any(removal.reason == "purged" for removal in file.named) else None
+        open_, unjustified, expires, purged = lost.copy(), 0, False, np.zeros(count, np.bool_)
         for removal in file.named:
             mine = lost & is_named(offsets, removal.offsets)
             if removal.found is None:
@@ -165,15 +161,15 @@ class _Judge:
             unjustified += int((mine & ~due).sum())
             expires = expires or (removal.reason == "expiry" and bool(mine.any()))
             open_ &= ~mine
-            if removal.reason == "purged" and mine.any():
-                keys.append(read_keys(io, file.path, np.flatnonzero(mine)))
+            if removal.reason == "purged":
+                purged |= mine
         return JudgedRows(
             rows=int(lost.sum()),
             unnamed=int(open_.sum()),
             unjustified=unjustified,
             expires=expires,
             overdue=overdue,
-            purged=pa.concat_arrays(keys).unique() if keys else None,
+            purged=keys.filter(pa.array(purged)).unique() if keys is not None and purged.any() else None,
         )
 
     def _columns(self) -> set[str]:
@@ -183,10 +179,10 @@ class _Judge:
             columns |= {"append_time", "never"}
         return columns | {name for rule in expiry.age_rules(self.policy, without=_JUDGED_HERE).values() for name in columns_of(rule)}
 
-    def _is_overdue(self, columns: Columns, rows: int, file: JudgedFile) -> Flags:
+    def _is_overdue(self, columns: Columns, rows: int, *, expired: bool) -> Flags:
         due = np.zeros(rows, np.bool_)
         for reason in reasons_of_family("age"):
-            due |= self._is_due(reason, columns, rows, expired=file.expired)
+            due |= self._is_due(reason, columns, rows, expired=expired)
         return due
 
     def _is_due(self, reason: str, columns: Columns, rows: int, *, expired: bool) -> Flags:
@@ -220,13 +216,20 @@ class _Judge:
 
 
 @dataclass(frozen=True, slots=True)
+class _LateFile:
+    """A file whose newest time is late."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class _NewestInTime:
     """Finds the newest time of a file that is not late. Removed messages count (EXP-4)."""
 
     latest_allowed_time: int
 
-    def find(self, io: FileIO, path: str) -> int | None:
-        with open_rows(io, path, _NONE) as rows:
+    def find(self, io: FileIO, file: _LateFile) -> int | None:
+        with open_rows(io, file.path, NO_POSITIONS) as rows:
             times = _times(rows.columns(("append_time",)), "append_time")
         found = times[(times != UNKNOWN) & (times <= self.latest_allowed_time)]
         return int(found.max()) if len(found) else None
@@ -280,13 +283,13 @@ class RowEvidence:
         renewed = self._renewed()
 
         def named(name: str, place: Place) -> tuple[Removal, ...]:
-            return tuple(self._removal(action, renewed.get(place[0], _NONE)) for action in actions.get(name, ()))
+            return tuple(self._removal(action, renewed.get(place[0], NO_POSITIONS)) for action in actions.get(name, ()))
 
         items = [
             JudgedFile(
                 path=path,
                 expired=self.is_expired(place),
-                before=self.before[path] if path in losing else _NONE,
+                before=self.before[path] if path in losing else NO_POSITIONS,
                 after=self.after[path] if path in stays else None,
                 named=named(losing[path], place) if path in losing else None,
                 may_stay_overdue=path in overdue,
@@ -304,8 +307,8 @@ class RowEvidence:
             found = self.limits.beyond.get((action.file, action.reason), "")
         elif action.reason == "superseded":
             # A partition may have very many renewed markers, and a task needs those of its file.
-            near = renewed[np.searchsorted(renewed, action.first_offset) : np.searchsorted(renewed, action.last_offset, side="right")]
-            found = ranges_text(near[is_named(near, action.offsets)].tolist())
+            first, end = np.searchsorted(renewed, action.first_offset), np.searchsorted(renewed, action.last_offset, side="right")
+            found = ranges_text(renewed[first:end].tolist())
         return Removal(reason=action.reason, offsets=action.offsets, found=found)
 
     def _renewed(self) -> Mapping[int, Longs]:
@@ -376,17 +379,18 @@ class RowEvidence:
         return pa.Table.from_arrays(arrays, schema=SAMPLE)
 
     def newest_in_time(self, paths: Sequence[str], latest_allowed_time: int) -> Mapping[str, int | None]:
-        """Return by file of the plan's snapshot its newest time that is not late. Removed messages count (EXP-4)."""
+        """Return, for each file of the plan's snapshot, the newest time that is not late. Removed messages count (EXP-4)."""
         reader = self._reader(_NewestInTime(latest_allowed_time).find, f"reading times of {len(paths)} files")
-        return dict(zip(paths, reader.read(paths, self.table.io, self.engine), strict=True))
+        answers = reader.read([_LateFile(path) for path in paths], self.table.io, self.engine)
+        return dict(zip(paths, answers, strict=True))
 
     def is_expired(self, place: Place) -> bool:
         newest, expiry = self.newest.get(place), self._expiry_us
         return bool(expiry) and newest is not None and newest <= self.plan.as_of - expiry and newest < _INT64_MAX - expiry
 
-    def _reader(self, answer: Callable[[FileIO, File], Answer], tasks: str) -> FileReader[File, Answer]:
+    def _reader(self, question: Callable[[FileIO, File], Answer], tasks: str) -> FileReader[File, Answer]:
         store = Store.of_io(self.table.io, self.table.location())
-        return FileReader(answer=answer, store=store, description=job_text(self.plan, tasks), failed=judging_failed)
+        return FileReader(question=question, store=store, description=job_text(self.plan, tasks), failed=judging_failed)
 
 
 def _times(columns: Columns, name: str) -> Longs:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from message_lifecycle.model.errors import LifecycleError
+from message_lifecycle.model.errors import FileUnreadable, LifecycleError
 from message_lifecycle.stores.iceberg.shares import Failed, Resources
+from message_lifecycle.stores.iceberg.table_folder import reason_of
 from message_lifecycle.stores.iceberg.tasks import Store
 
 if TYPE_CHECKING:
@@ -18,13 +20,38 @@ if TYPE_CHECKING:
 FILES_OF_TASK = 16
 """The number of files in one task. A task takes longer to start than to read a column of several files."""
 
-File = TypeVar("File")
+
+class HasPath(Protocol):
+    """A file, with everything that a question needs to know about it."""
+
+    @property
+    def path(self) -> str: ...
+
+
+File = TypeVar("File", bound=HasPath)
+Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
-def files_of_tasks(files: Sequence[File]) -> list[Sequence[File]]:
+def files_of_tasks(files: Sequence[Item]) -> list[Sequence[Item]]:
     """Return the files of each task, in order."""
     return [files[at : at + FILES_OF_TASK] for at in range(0, len(files), FILES_OF_TASK)]
+
+
+@contextmanager
+def naming_file(path: str) -> Iterator[None]:
+    """Name the file in any error of the block, which answers a question about the file.
+
+    Raises:
+        LifecycleError: An error of ours, unchanged.
+        FileUnreadable: Another error.
+    """
+    try:
+        yield
+    except LifecycleError:
+        raise
+    except Exception as error:  # a damaged file may raise any error of a library; Spark would return only the text of its trace
+        raise FileUnreadable(path, reason_of(error)) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +59,13 @@ class FileReader(Generic[File, Answer]):
     """Answers a question about each of many files.
 
     Attributes:
-        answer: Answers the question about one file. A task gets a copy of the function and of its object.
+        question: Returns the answer about one file. A task gets a copy of the function and of its object.
         store: The way to the files for a task.
         description: A text that identifies the job for a user.
-        failed: Makes the error for a failure that has no error of ours, from the kind and the text of the failure.
+        failed: Makes the error for a task that did not end, from the kind and the text of the failure.
     """
 
-    answer: Callable[[FileIO, File], Answer]
+    question: Callable[[FileIO, File], Answer]
     store: Store
     description: str
     failed: Callable[[str, str], LifecycleError]
@@ -47,7 +74,7 @@ class FileReader(Generic[File, Answer]):
         """Yield the answer about each file, in order.
 
         Args:
-            files: The files, each with the input of the question.
+            files: The files.
             io: The way to the files for this process.
             engine: Returns the engine whose tasks read many files. None: this process reads them.
 
@@ -57,7 +84,7 @@ class FileReader(Generic[File, Answer]):
         running = engine() if len(files) > FILES_OF_TASK else None
         if running is None:
             for file in files:
-                yield self.answer_one(io, file)
+                yield self.ask(io, file)
             return
         items = [_Share(self, some) for some in files_of_tasks(files)]
         for found in running.run(items, _read_share, description=self.description):
@@ -65,14 +92,10 @@ class FileReader(Generic[File, Answer]):
                 raise found.error(self.failed)
             yield from found
 
-    def answer_one(self, io: FileIO, file: File) -> Answer:
-        """Answer the question about one file. Raises LifecycleError."""
-        try:
-            return self.answer(io, file)
-        except LifecycleError:
-            raise
-        except Exception as error:  # a damaged file may raise any error of a library, and Spark would return only the text of its trace
-            raise self.failed(type(error).__name__, str(error)) from error
+    def ask(self, io: FileIO, file: File) -> Answer:
+        """Return the answer about one file. Raises LifecycleError."""
+        with naming_file(file.path):
+            return self.question(io, file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +107,6 @@ class _Share:
 
 
 def _read_share(share: _Share, _resources: Resources) -> list[Any]:
-    """Answer the question about the files of one task."""
+    """Return the answers about the files of one task."""
     io = share.reader.store.io
-    return [share.reader.answer_one(io, file) for file in share.files]
+    return [share.reader.ask(io, file) for file in share.files]

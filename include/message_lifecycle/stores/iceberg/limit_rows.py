@@ -29,7 +29,7 @@ from message_lifecycle.model.reasons import LimitReason
 from message_lifecycle.model.rules import Limits, Rule
 from message_lifecycle.operations.limits import GroupWalk
 from message_lifecycle.stores.iceberg import data_rows, segments
-from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, Longs, OpenRows, Vectors, open_rows, read_keys
+from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, Columns, Longs, OpenRows, Vectors, open_rows, read_keys
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.table_folder import absolute
 
@@ -71,8 +71,15 @@ class RemainingRows:
     """The positions in the file."""
 
 
-def lapsed_rows(rule: Rule | None, columns: Mapping[str, NDArray[np.generic]], rows: int, as_of: Instant) -> Flags:
-    """Return which of so many rows have lapsed by the rule. None: no row has."""
+def lapsed_rows(rule: Rule | None, columns: Columns, rows: int, as_of: Instant) -> Flags:
+    """Return which rows have lapsed by the rule. Without a rule, no row has lapsed.
+
+    Args:
+        rule: The rule.
+        columns: The columns of the rule (`data_rows.columns_of`).
+        rows: The number of rows.
+        as_of: The time of the question.
+    """
     if rule is None:
         return np.zeros(rows, np.bool_)
     return np.asarray(data_rows.first_times(rule, columns, rows) <= as_of, np.bool_)
@@ -114,7 +121,7 @@ class Files:
     def rows_of(self, left: FileWithRemainingRows, columns: Collection[str]) -> RemainingRows:
         """Read columns of the remaining messages of one file, with that one file in memory."""
         with self._opened(left) as rows:
-            offsets, read = rows.offsets(), rows.columns({*columns, *self._asked(left)})
+            offsets, read = rows.offsets(), rows.columns({*columns, *self._separating_columns(left)})
         positions = np.flatnonzero(self._remaining(left, rows.alive, read))
         positions = positions[np.argsort(offsets[positions], kind="stable")]
         found = {name: _values(name, read[name])[positions] for name in columns}
@@ -123,21 +130,21 @@ class Files:
     def values(self, left: FileWithRemainingRows, name: str) -> Longs:
         """Return one column of the remaining messages of one file, in the order of the file, without their offsets."""
         with self._opened(left) as rows:
-            read = rows.columns({name, *self._asked(left)})
+            read = rows.columns({name, *self._separating_columns(left)})
         return _values(name, read[name])[self._remaining(left, rows.alive, read)]
 
     def _opened(self, left: FileWithRemainingRows) -> AbstractContextManager[OpenRows]:
         path = absolute(self.prefix, left.file.name)
         return open_rows(self.table.io, path, self.vectors[path])
 
-    def _asked(self, left: FileWithRemainingRows) -> set[str]:
-        """Return the names of the columns that separate the remaining messages of the file from its other ones."""
+    def _separating_columns(self, left: FileWithRemainingRows) -> set[str]:
+        """Return the names of the columns that separate the remaining messages of the file from the others."""
         if left.all:
             return set()
         return self.lapsed_columns.union(*(data_rows.columns_of(reason.rule) for reason in left.reasons))
 
-    def _remaining(self, left: FileWithRemainingRows, alive: Flags, columns: Mapping[str, NDArray[np.generic]]) -> Flags:
-        """Return which rows of the file are its remaining messages, by the columns of `_asked`."""
+    def _remaining(self, left: FileWithRemainingRows, alive: Flags, columns: Columns) -> Flags:
+        """Return which rows of the file are its remaining messages, by the columns of `_separating_columns`."""
         if left.all:
             return alive
         mine = alive.copy()
