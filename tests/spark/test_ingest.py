@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 from tests.effort import hunt
 from tests.errors import raises
-from tests.spark.lake import Lake
+from tests.spark.lake import Lake, Rows, tables
 from tests.spark.landing import KEYED, Landing, by_the_rule, json_lines
 
 from message_lifecycle.app.rendering import Notes
@@ -25,6 +25,7 @@ from message_lifecycle.sources.mapping import FieldMapping
 from message_lifecycle.sources.selection import Patterns
 from message_lifecycle.sources.times import Unit
 from message_lifecycle.stores.iceberg.engine import SparkEngine
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = pytest.mark.spark
 
@@ -86,6 +87,21 @@ def test_every_format_gives_the_same_messages(landing: Landing) -> None:
         mine = [message for message in logs[0] if message.partition == partition]
         assert [m.offset for m in mine] == list(range(len(mine)))
         assert [in_order.index(m.value or b"") for m in mine] == sorted(in_order.index(m.value or b"") for m in mine)
+
+
+def test_values_that_hardly_repeat_get_no_dictionary(landing: Landing) -> None:
+    """A dictionary of offsets takes more space than the offsets."""
+    topic = landing.topic()
+    landing.take(topic, landing.source(a_jsonl=as_json(ROWS)))
+    landing.lake.append(topic, Rows(base=40, times=(None, None)), with_state=False)
+    paths = sorted(local_path(str(tables().load(topic).location())).rglob("*.parquet"))
+    assert len(paths) == 2
+    for path in paths:
+        group = parquet.read_metadata(path).row_group(0)
+        columns = [group.column(at) for at in range(group.num_columns)]
+        assert {one.path_in_schema for one in columns if "RLE_DICTIONARY" not in one.encodings} == {
+            "offset", "append_time", "event_time", "origin_offset", "never",
+        }  # fmt: skip
 
 
 def test_order_is_that_of_file_names_then_of_lines_and_all_files_make_one_commit(landing: Landing) -> None:

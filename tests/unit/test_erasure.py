@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +40,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.operations import erasure
 from message_lifecycle.operations.planning import requirements_of
-from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.columns import DICTIONARY_COLUMNS, SCHEMA
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViewStore
 from message_lifecycle.stores.iceberg.erasure import publish
 from message_lifecycle.stores.iceberg.erasure.looking import Looks
@@ -374,16 +374,23 @@ def test_no_key_stands_in_a_plan() -> None:
     assert told["erasure"] == {"request_id": "r1", "digests": ["ab"], "secret": "cd"}
 
 
-@pytest.mark.parametrize("store_schema", [True, False])
-def test_a_file_written_by_arrow_keeps_its_columns(tmp_path: Path, store_schema: bool) -> None:
+@pytest.mark.parametrize(("store_schema", "dictionary"), [(True, DICTIONARY_COLUMNS), (False, ("offset", "key")), (False, ())])
+def test_a_file_written_by_arrow_keeps_its_columns(tmp_path: Path, store_schema: bool, dictionary: Sequence[str]) -> None:
     schema = SCHEMA.as_arrow()
     rows = pa.table(
         [pa.array([0, 1, 2]).cast(f.type) if pa.types.is_integer(f.type) else pa.nulls(3, f.type) for f in schema], schema=schema
     )
     rows = rows.set_column(schema.get_field_index("key"), schema.field("key"), pa.array([b"a", None, b""], schema.field("key").type))
     old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
-    pq.write_table(rows, old, store_schema=store_schema)
+    pq.write_table(rows, old, store_schema=store_schema, use_dictionary=list(dictionary))
     before = pq.read_table(old)
     found = rewrite(LakeFileIO(), str(old), np.array([0]), str(new), (), new_puffin=str(tmp_path / "v"), within="t")
     assert (found.rows, found.vectors) == (2, ())
     assert pq.read_table(new).equals(before.slice(1), check_metadata=True)
+    assert dictionaries(new) == dictionaries(old) == set(dictionary)
+
+
+def dictionaries(path: Path) -> set[str]:
+    group = pq.read_metadata(path).row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    return {column.path_in_schema for column in columns if "RLE_DICTIONARY" in column.encodings}

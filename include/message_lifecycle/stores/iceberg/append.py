@@ -18,7 +18,7 @@ from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import scratch
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
-from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.columns import DICTIONARY_COLUMNS, SCHEMA
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, main_ancestors, newest_state, read_witness_batch
@@ -505,7 +505,8 @@ def _partition(item: _Item, partition: int, places: Numbering, share: Resources)
                     files.append((segment, writing.close()))
                 segment = int(segments[start])
                 folder = f"{item.place.folder}/partition={partition}/segment={segment}"
-                writing = RowsFile(item.place.store, f"{folder}/{item.place.run}-{once}-{len(files)}.parquet", _SCHEMA)
+                path = f"{folder}/{item.place.run}-{once}-{len(files)}.parquet"
+                writing = RowsFile(item.place.store, path, _SCHEMA, dictionary=DICTIONARY_COLUMNS)
             writing.add(rows.slice(start, end - start))
     if writing is None:
         return None

@@ -116,14 +116,21 @@ _ROW_GROUP_BYTES = 64 << 20
 
 
 class RowsFile:
-    """A new Parquet file of a table, in row groups of about 64 MiB."""
+    """A new Parquet file of a table, in row groups of about 64 MiB.
 
-    def __init__(self, store: Store, path: str, schema: pa.Schema) -> None:
+    Args:
+        store: The way to the file.
+        path: The path of the file.
+        schema: The columns.
+        dictionary: The columns that get a dictionary, by their paths in the file. True: all columns.
+    """
+
+    def __init__(self, store: Store, path: str, schema: pa.Schema, *, dictionary: Sequence[str] | bool = True) -> None:
         from pyarrow.parquet import ParquetWriter
 
         self._store, self._path, self._schema = store, path, schema
         self._file = store.create(path)
-        self._writer = ParquetWriter(self._file, schema, compression="zstd")
+        self._writer = ParquetWriter(self._file, schema, compression="zstd", use_dictionary=dictionary)
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = self._rows = 0
 

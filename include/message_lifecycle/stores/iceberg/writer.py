@@ -33,7 +33,7 @@ from message_lifecycle.stores.iceberg.append import (
     span_property,
 )
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.columns import DICTIONARY_COLUMNS, SCHEMA
 from message_lifecycle.stores.iceberg.data_files import data_file, delete_rows
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, newest_state
@@ -67,7 +67,7 @@ def write_rows(engine: Engine, table: Java, rows: pa.Table) -> list[Java]:
         mine = rows.slice(at, count)
         at += count
         content = pa.BufferOutputStream()
-        pq.write_table(mine, content, compression="zstd")
+        pq.write_table(mine, content, compression="zstd", use_dictionary=DICTIONARY_COLUMNS)
         folder = f"partition={partition}/segment={segment}"
         path = str(table.locationProvider().newDataLocation(f"{folder}/{uuid.uuid4()}.parquet"))
         size = _write(table, path, content.getvalue())

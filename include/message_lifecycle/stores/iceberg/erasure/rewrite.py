@@ -438,7 +438,7 @@ def _write_remaining_rows(io: FileIO, file: pq.ParquetFile, kept: Truths, new: s
         writer = stack.enter_context(
             pq.ParquetWriter(
                 pa.PythonFile(sink, mode="w"), file.schema_arrow, compression="none" if compression == "uncompressed" else compression,
-                store_schema=b"ARROW:schema" in (file.metadata.metadata or {}),
+                store_schema=b"ARROW:schema" in (file.metadata.metadata or {}), use_dictionary=_with_dictionary(file.metadata),
             )
         )  # fmt: skip
         for group in range(file.num_row_groups):
@@ -450,6 +450,13 @@ def _write_remaining_rows(io: FileIO, file: pq.ParquetFile, kept: Truths, new: s
     with opened(io, new) as written:
         if _shape(written) != _shape(file):
             raise unsupported_erasure(within, f"the columns of {old} are of types that cannot be written as they are")
+
+
+def _with_dictionary(file: pq.FileMetaData) -> list[str]:
+    """Return the names of the columns that have a dictionary in the first row group."""
+    group = file.row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    return [column.path_in_schema for column in columns if any("DICTIONARY" in encoding for encoding in column.encodings)]
 
 
 def _shape(file: pq.ParquetFile) -> tuple[pa.Schema, list[str], list[bytes | None]]:
