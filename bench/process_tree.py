@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 _SUBREAPER = 36
+_ENDED = (FileNotFoundError, ProcessLookupError)
+"""The kernel has no process or thread of this number any more."""
 _INTERVAL = 0.1
 _LOOKS = 3
 """One in so many is at memory, too."""
@@ -98,9 +100,9 @@ def watching(roots: Callable[[], Mapping[str, Sequence[int]]], *, interval: floa
 def children(pid: int) -> list[int]:
     """Return the running processes that a process has started. Empty if it has ended itself."""
     found: list[int] = []
-    with suppress(OSError):  # the process has ended
+    with suppress(*_ENDED):
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError):  # the thread has ended
+            with suppress(*_ENDED):
                 found += map(int, (thread / "children").read_text().split())
     return found
 

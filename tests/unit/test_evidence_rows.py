@@ -109,11 +109,10 @@ def judge(
     *,
     renewed: frozenset[tuple[int, int]],
     engine: Callable[[], Engine | None],
-    offsets: pa.Array = OFFSETS,
 ) -> tuple[list[tuple[int, int, int]], list[Any]]:
     """Return (rows, unnamed, unjustified) of each file, and the row about purged messages. The plan names each file for partition 0."""
     table: Any = SimpleNamespace(io=LakeFileIO(), location=lambda: str(folder))
-    rows = {"offset": offsets, "key": pa.array(KEYS, pa.binary())}
+    rows = {"offset": OFFSETS, "key": pa.array(KEYS, pa.binary())}
     paths = {str(folder / f"{at}.parquet"): file for at, file in enumerate(files)}
     for path in paths:
         pq.write_table(pa.table(rows), path)
@@ -214,14 +213,6 @@ def test_an_unexpected_error_names_the_file_and_stops_one_topic(
     files = [Judged(removals=(("removed", "11"),), lost=(11,))] * 2
     with raises("FileUnreadable", match=r"0\.parquet: .*ArithmeticError: no such number", kind=PartlyUnavailable):
         judge(tmp_path, files, renewed=frozenset(), engine=engine)
-
-
-def test_a_removed_row_without_an_offset_is_no_fault(tmp_path: Path) -> None:
-    """A user has removed it, as the error about such a row advises."""
-    without = pa.array([None, *range(BASE + 1, BASE + len(KEYS))], pa.int64())
-    file = Judged(removals=(("removed", "11"),), lost=(11,))
-    found, _ = judge(tmp_path, [file], renewed=frozenset(), engine=lambda: None, offsets=without)
-    assert found == [(1, 0, 0)]
 
 
 @pytest.mark.parametrize("engine", [lambda: None, ForeignTasks().engine], ids=["this process", "tasks"])

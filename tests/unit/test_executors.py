@@ -84,20 +84,21 @@ def test_python_imports_from_it(tmp_path: Path, package: Path) -> None:
 
 def test_a_task_leaves_no_finder_of_a_zip_to_the_next_one(tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PySpark invalidates all finders before each task, and a zip's finder then reads the zip again."""
-    other = package.rename(tmp_path / "other")
-    (other / "model" / "later.py").write_text("FOUND = 'later'\n")
-    path = str(zip_package(tmp_path, other))
+    name = f"package_{tmp_path.name}"
+    moved = package.rename(tmp_path / name)
+    (moved / "model" / "later.py").write_text("FOUND = 'later'\n")
+    path = str(zip_package(tmp_path, moved))
     monkeypatch.syspath_prepend(path)
 
-    def work(name: str, _share: Resources) -> str:
-        found: str = importlib.import_module(name).FOUND
-        assert any(isinstance(finder, zipimporter) for finder in sys.path_importer_cache.values())
+    def work(module: str, _share: Resources) -> str:
+        found: str = importlib.import_module(module).FOUND
+        assert isinstance(sys.path_importer_cache[path], zipimporter)
         return found
 
-    assert done_by_worker(work, Resources(spill_folder="/unused"), "other.model") == "in the zip"
+    assert done_by_worker(work, Resources(spill_folder="/unused"), f"{name}.model") == "in the zip"
     assert not any(isinstance(finder, zipimporter) for finder in sys.path_importer_cache.values())
     assert sys.path_importer_cache
-    assert importlib.import_module("other.model.later").FOUND == "later", "a finder comes back if an import needs one"
+    assert importlib.import_module(f"{name}.model.later").FOUND == "later", "a finder comes back if an import needs one"
 
 
 def test_equal_code_gives_equal_bytes(tmp_path: Path, package: Path) -> None:

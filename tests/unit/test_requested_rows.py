@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.model.errors import FileUnreadable
+from message_lifecycle.model.errors import PartlyUnavailable
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.message import RowAnswer, offsets_of
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, RemoveRanges, Request, TruncateLog
@@ -83,6 +83,8 @@ def test_a_table_finds_the_requested_messages_of_memory(drawn: tuple[list[File],
     files, bounds = drawn
     of_files, of_messages = of_table(files, bounds, request_), of_memory(files, request_)
     assert taken(of_files) == taken(of_messages)
+    live = {file.name: len(file.messages) - len(file.removed) for file in files}
+    assert all(sum(entry.rows for entry in of_files.due if entry.file == name) == live[name] for name in of_files.whole)
     for entry in of_files.due:
         offsets = list(offsets_of(entry.taken))
         assert (entry.rows, entry.first_offset, entry.last_offset) == (len(offsets), offsets[0], offsets[-1])
@@ -95,10 +97,10 @@ def taken(answer: RowAnswer) -> Mapping[tuple[int, int], str]:
 def test_a_request_is_cut_to_the_bounds_of_each_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that ends before a file, or begins after it, does not open the file."""
     files = [OneSegment(f"f{first}", [message(offset) for offset in range(first, first + 5)]) for first in (0, 5, 10)]
-    asked = dict[str, str]()
+    offsets_of_files = dict[str, str]()
 
     def answer(_search: object, _io: object, one: Any) -> list[int]:
-        asked[one.file.name] = one.offsets
+        offsets_of_files[one.file.name] = one.offsets
         return []
 
     monkeypatch.setattr(due_rows, "files_of", lambda *_: [file.metrics for file in files])
@@ -106,13 +108,20 @@ def test_a_request_is_cut_to_the_bounds_of_each_file(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(due_rows._RequestSearch, "answer", answer)
     request = RemoveRanges(ranges=((0, 2, 4), (0, 10, 11), (0, 14, 20), (0, 21, 30), (1, 5, 9)))
     due_rows.requested_rows(Snapshot(), None, request, as_of=AS_OF, unsealed=frozenset())  # stands for a table
-    assert asked == {"f0": "2-4", "f10": "10-11,14-30"}
+    assert offsets_of_files == {"f0": "2-4", "f10": "10-11,14-30"}
 
 
 # Requested messages in real files.
 
 
-def requested(monkeypatch: pytest.MonkeyPatch, folder: Path, columns: Mapping[str, pa.Array], request: Request) -> list[tuple[str, int]]:
+def requested(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    columns: Mapping[str, pa.Array],
+    request: Request,
+    *,
+    engines: Sequence[Callable[[], Any]] = (lambda: None, ForeignTasks().engine),
+) -> list[tuple[str, int]]:
     """Return the requested messages of two files with these columns. Bounds and offsets of the files are 0 to 4."""
     messages = [message(offset) for offset in range(5)]
     files = [OneSegment(name, messages) for name in ("a", "b")]
@@ -123,11 +132,10 @@ def requested(monkeypatch: pytest.MonkeyPatch, folder: Path, columns: Mapping[st
     monkeypatch.setattr(due_rows, "Vectors", lambda *_: ListedVectors(lambda _path: files[0].rows))
     monkeypatch.setattr(file_tasks, "FILES_OF_TASK", 1)
     snapshot: Any = None
-    here, by_tasks = (
-        due_rows.requested_rows(table, snapshot, request, as_of=AS_OF, unsealed=frozenset(), engine=engine)
-        for engine in (lambda: None, ForeignTasks().engine)
-    )
-    assert here == by_tasks
+    here, *others = [
+        due_rows.requested_rows(table, snapshot, request, as_of=AS_OF, unsealed=frozenset(), engine=engine) for engine in engines
+    ]
+    assert all(other == here for other in others)
     assert [entry.file for entry in here.due] in ([], ["a", "b"])
     return [(entry.taken, entry.rows) for entry in here.due[:1]]
 
@@ -157,17 +165,26 @@ def test_requested_messages_are_found_by_offset_and_by_key(
     assert requested(monkeypatch, tmp_path, columns, request_) == wanted
 
 
+ENGINES = pytest.mark.parametrize("engine", [lambda: None, ForeignTasks().engine], ids=["this process", "tasks"])
+
+
+@ENGINES
 @pytest.mark.parametrize("request_", [PurgeKey(key=b"a"), RemoveNullKeys(partition=0, first=1, last=3)], ids=["a key", "null keys"])
-def test_the_keys_of_a_file_without_the_column_are_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request_: Request) -> None:
+def test_the_keys_of_a_file_without_the_column_are_unknown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: Callable[[], Any], request_: Request
+) -> None:
     """Another engine may have renamed the column since. Unknown keys are not null."""
     columns = {"offset": OFFSETS, "old name": KEYED["key"]}
-    with raises("FileUnreadable", match="it has no column `key`", kind=FileUnreadable):
-        requested(monkeypatch, tmp_path, columns, request_)
-    assert requested(monkeypatch, tmp_path, columns, TruncateLog(partition=0, before=2)) == [("0-1", 2)]
+    with raises("KeysUnknown", match="a: the file has no column `key`", kind=PartlyUnavailable):
+        requested(monkeypatch, tmp_path, columns, request_, engines=[engine])
+    assert requested(monkeypatch, tmp_path, columns, TruncateLog(partition=0, before=2), engines=[engine]) == [("0-1", 2)]
 
 
+@ENGINES
 @pytest.mark.parametrize("request_", [PurgeKey(key=b"a"), TruncateLog(partition=0, before=2)], ids=["a key", "truncation"])
-def test_a_requested_message_without_an_offset_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request_: Request) -> None:
+def test_a_requested_message_without_an_offset_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: Callable[[], Any], request_: Request
+) -> None:
     columns = {**KEYED, "offset": pa.array([0, 1, 2, None, 4], pa.int64())}
     with raises("MessageWithoutPlace"):
-        requested(monkeypatch, tmp_path, columns, request_)
+        requested(monkeypatch, tmp_path, columns, request_, engines=[engine])

@@ -232,6 +232,15 @@ class FileLost(FileUnreadable, FileNotFoundError):
     """A file that a table names is missing."""
 
 
+def keys_unknown(path: str) -> PartlyUnavailable:
+    """Return the error for a data file without a column `key`, if a question needs its keys."""
+    return PartlyUnavailable(
+        f"{path}: the file has no column `key`, so the keys of its messages are unknown. Another program wrote it. Nothing was changed. Write its "
+        "messages again with that column, or name messages by offset.",
+        code="KeysUnknown",
+    )
+
+
 def damaged_property(key: str, found: object, allowed: str) -> Refused:
     """A summary or a property of a table has a value that our program never writes."""
     shown = ascii(found)

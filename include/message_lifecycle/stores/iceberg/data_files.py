@@ -22,7 +22,7 @@ from message_lifecycle.model.message import Place
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.branches import commit_to
-from message_lifecycle.stores.iceberg.data_rows import NO_POSITIONS, Positions, read_rows, vectors_in
+from message_lifecycle.stores.iceberg.data_rows import NO_POSITIONS, Positions, VectorFiles, open_rows
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.file_tasks import files_of_tasks, naming_file
 from message_lifecycle.stores.iceberg.java import Java, each
@@ -381,7 +381,7 @@ def delete_rows(
 
     Raises:
         FileLost, FileUnreadable, MessageWithoutPlace, OffsetGivenTwice: A file is missing or damaged.
-        MarkingFailed: A task did not end.
+        MarkingFailed: A task failed before it read a file.
     """
     table = engine.table(name)
     prefix = location_prefix(str(table.location()))
@@ -455,19 +455,13 @@ def _vectors(
 def _marked_rows(removals: _Removals, _share: Resources) -> list[tuple[str, Positions]]:
     """Return the positions of each file's new vector. A data file has only one vector, so the new one repeats earlier marks."""
     io, found = removals.store.io, []
-    read: dict[str, Mapping[str, Positions]] = {}
+    vectors = VectorFiles(io)
     for path, texts in removals.offsets.items():
-        with naming_file(path):
-            earlier = NO_POSITIONS
-            if path in removals.marked:
-                puffin = removals.marked[path]
-                if puffin not in read:
-                    read[puffin] = vectors_in(io, puffin)
-                earlier = read[puffin][path]
-            rows = read_rows(io, path, earlier, ())
-            marked = ~rows.alive
-            for text in texts:
-                marked |= is_named(rows.offsets, text)
+        earlier = vectors.vector(removals.marked[path], path) if path in removals.marked else NO_POSITIONS
+        with naming_file(path), open_rows(io, path, NO_POSITIONS) as rows:
+            offsets, marked = rows.offsets(), ~rows.unmarked(earlier)
+        for text in texts:
+            marked |= is_named(offsets, text)
         found.append((path, np.flatnonzero(marked)))
     return found
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from message_lifecycle.model.errors import FileUnreadable, message_without_place, offset_given_twice
+from message_lifecycle.model.errors import FileUnreadable, keys_unknown, message_without_place, offset_given_twice
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.rules import AllOfRules, AnyOfRules, NeverExpires, NotRule, PeriodPassed, Rule, TimeKnown
@@ -58,17 +58,28 @@ class Vectors:
         from message_lifecycle.stores.iceberg.manifests import vector_files
 
         self.snapshot_id = snapshot.snapshot_id
-        self._io = table.io
         self._file_of = dict(vector_files(table, snapshot))
-        self._read: dict[str, dict[str, Positions]] = {}
+        self._files = VectorFiles(table.io)
 
     def __getitem__(self, data_file: str) -> Positions:
         """Return the positions of a data file that are marked as removed. `data_file` is a path."""
         puffin = self._file_of.get(data_file)
-        if puffin is None:
-            return NO_POSITIONS
+        return NO_POSITIONS if puffin is None else self._files.vector(puffin, data_file)
+
+
+class VectorFiles:
+    """Reads files of deletion vectors, and keeps their content."""
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self._read: dict[str, dict[str, Positions]] = {}
+
+    def vector(self, puffin: str, data_file: str) -> Positions:
+        """Return the positions of a data file that a file of vectors marks. Raises FileLost, FileUnreadable."""
         if puffin not in self._read:
             self._read[puffin] = vectors_in(self._io, puffin)
+        if data_file not in self._read[puffin]:
+            raise FileUnreadable(puffin, f"it has no deletion vector for {data_file}")
         return self._read[puffin][data_file]
 
 
@@ -149,12 +160,13 @@ class OpenRows:
         """Return the keys as bytes; null: no key.
 
         Raises:
-            FileUnreadable: The file is damaged, or has no column `key`. Its keys may have another name, so they are unknown.
+            FileUnreadable: The file is damaged.
+            KeysUnknown: The file has no column `key`. Its keys may have another name.
         """
         import pyarrow as pa
 
         if "key" not in self._file.schema_arrow.names:
-            raise FileUnreadable(self._path, "it has no column `key`, so the keys of its messages are unknown")
+            raise keys_unknown(self._path)
         with reading(self._path):
             return self._read(("key",))["key"].cast(pa.binary())
 
@@ -213,7 +225,7 @@ def _require_once(path: str, offsets: Longs, alive: NDArray[np.bool_]) -> None:
 
 
 def read_keys(io: FileIO, path: str, positions: Positions) -> pa.Array:
-    """Return the keys of rows at these positions of one data file; null: no key. Raises FileLost, FileUnreadable."""
+    """Return the keys of rows at these positions of one data file; null: no key. Raises FileLost, FileUnreadable, KeysUnknown."""
     import pyarrow as pa
 
     with open_rows(io, path, NO_POSITIONS) as rows:

@@ -122,7 +122,7 @@ def due_rows(
     Raises:
         PlanConflict: The snapshot is missing.
         FileLost, FileUnreadable, MessageWithoutPlace, OffsetGivenTwice: A file is missing or damaged.
-        DueSearchFailed: A task did not end.
+        DueSearchFailed: A task failed before it read a file.
     """
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
@@ -396,7 +396,7 @@ class _RequestSearch:
     """Finds the messages of a request in one file at a time. Tasks receive it.
 
     Attributes:
-        by_key: Whether the key of a message decides, too.
+        by_key: Whether the request also selects by key.
         key: The key. None: messages without a key.
     """
 
@@ -440,7 +440,8 @@ def requested_rows(
 
     Raises:
         FileLost, FileUnreadable, MessageWithoutPlace, OffsetGivenTwice: A file is missing or damaged.
-        RequestSearchFailed: A task did not end.
+        KeysUnknown: The request names a key, and a file has no column `key`.
+        RequestSearchFailed: A task failed before it read a file.
     """
     vectors, prefix = Vectors(table, snapshot), location_prefix(table.location())
     files = sorted(files_of(table, snapshot))

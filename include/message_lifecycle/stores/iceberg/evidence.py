@@ -74,7 +74,7 @@ def evidence(
     Raises:
         PlanConflict: The plan's or the staged snapshot is missing.
         FileLost, FileUnreadable, MessageWithoutPlace, OffsetGivenTwice: A file is missing or damaged.
-        JudgingFailed, DueSearchFailed: A task did not end.
+        JudgingFailed, DueSearchFailed: A task failed before it read a file.
     """
     was, now = both_snapshots(table, plan, staged)
     prefix = location_prefix(table.location())

@@ -143,13 +143,13 @@ class _Judge:
     reasons: frozenset[str]
 
     def judge(self, io: FileIO, file: JudgedFile) -> JudgedRows:
-        with open_rows(io, file.path, file.before) as rows:
+        with open_rows(io, file.path, NO_POSITIONS) as rows:
             columns, count = rows.columns(self._columns()), len(rows.alive)
             there = np.zeros(count, np.bool_) if file.after is None else rows.unmarked(file.after)
             overdue = int((there & self._is_overdue(columns, count, expired=file.expired)).sum()) if file.may_stay_overdue else 0
             if file.named is None:
                 return JudgedRows(overdue=overdue)
-            lost, offsets = rows.alive & ~there, rows.offsets()
+            lost, offsets = rows.unmarked(file.before) & ~there, rows.offsets()
             keys = rows.keys() if any(removal.reason == "purged" for removal in file.named) else None
         open_, unjustified, expires, purged = lost.copy(), 0, False, np.zeros(count, np.bool_)
         for removal in file.named:

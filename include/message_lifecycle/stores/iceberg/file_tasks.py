@@ -22,7 +22,7 @@ FILES_OF_TASK = 16
 
 
 class HasPath(Protocol):
-    """A file, with everything that a question needs to know about it."""
+    """Has the path of a data file."""
 
     @property
     def path(self) -> str: ...
@@ -40,15 +40,15 @@ def files_of_tasks(files: Sequence[Item]) -> list[Sequence[Item]]:
 
 @contextmanager
 def naming_file(path: str) -> Iterator[None]:
-    """Name the file in any error of the block, which answers a question about the file.
+    """Turn an unexpected error of the block into FileUnreadable, which names the file.
 
     Raises:
-        LifecycleError: An error of ours, unchanged.
-        FileUnreadable: Another error.
+        LifecycleError, MemoryError: As in the block.
+        FileUnreadable: The block raised another error.
     """
     try:
         yield
-    except LifecycleError:
+    except (LifecycleError, MemoryError):
         raise
     except Exception as error:  # a damaged file may raise any error of a library; Spark would return only the text of its trace
         raise FileUnreadable(path, reason_of(error)) from error
@@ -62,7 +62,7 @@ class FileReader(Generic[File, Answer]):
         question: Returns the answer about one file. A task gets a copy of the function and of its object.
         store: The way to the files for a task.
         description: A text that identifies the job for a user.
-        failed: Makes the error for a task that did not end, from the kind and the text of the failure.
+        failed: Makes the error for a task that failed before it read a file, from the kind and the text of the failure.
     """
 
     question: Callable[[FileIO, File], Answer]

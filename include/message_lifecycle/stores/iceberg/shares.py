@@ -149,15 +149,15 @@ def done_by_worker(work: Callable[[Item, Resources], Made], share: Resources, it
 
 
 def _forget_finders_of_archives() -> None:
-    """Keep the next task of this worker from reading the directory of each zip file on its path again.
+    """Drop the import finders of zip files, because PySpark invalidates all finders before each task.
 
-    PySpark and this package lie in zip files, and PySpark invalidates the caches of imports before each task. Python up to 3.12 then reads the
-    directory of the zip file once for each package in it, which takes 0.1 CPU seconds. Python makes a forgotten finder again if an import needs
-    one.
+    On a cluster, PySpark and this package lie in zip files. Python up to 3.12 reads the directory of a zip file again for each invalid finder,
+    and there is one for each package: 0.1 CPU seconds. An import that needs a finder makes a new one. The new one does not see a file that
+    replaced the zip file under the same name, but the name of our zip file contains a hash.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
-            del sys.path_importer_cache[path]
+            sys.path_importer_cache.pop(path, None)
 
 
 def done(work: Callable[[Item, Resources], Made], share: Resources, item: Item) -> Made | Failed:

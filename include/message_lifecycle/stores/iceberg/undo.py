@@ -20,7 +20,7 @@ from message_lifecycle.stores.iceberg import change, fence
 from message_lifecycle.stores.iceberg import evidence_files as frames
 from message_lifecycle.stores.iceberg.branches import branch_of, commit_to, drop_stage
 from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, is_named, originals, vectors_of, write_vector_files
-from message_lifecycle.stores.iceberg.data_rows import Longs, Positions, Vectors, read_rows, vectors_in
+from message_lifecycle.stores.iceberg.data_rows import Longs, Positions, VectorFiles, Vectors, read_rows
 from message_lifecycle.stores.iceberg.engine import Engine
 from message_lifecycle.stores.iceberg.evidence_files import both_snapshots, files_of_both
 from message_lifecycle.stores.iceberg.java import Java, entries
@@ -88,17 +88,14 @@ def _vectors(engine: Engine, io: FileIO, table: Java, plan: Plan, copies: Mappin
     head = table.snapshot(plan.requirements.snapshot_id)
     standing: dict[str, RestoreRows | RemoveRows] = {**unmarked, **marked}
     before = {str(vector.referencedDataFile()): vector for vector in vectors_of(engine, table, head, standing)} if standing else {}
-    read: dict[str, Mapping[str, Positions]] = {}
+    vectors = VectorFiles(io)
     places: dict[str, Place] = {path: (action.partition, action.base_offset) for path, action in standing.items()}
     new: list[tuple[str, Positions]] = []
     for path in standing:
         offsets = read_rows(io, path, _NONE, ()).offsets
         gone = np.zeros(len(offsets), np.bool_)
         if path in before:
-            puffin = str(before[path].location())
-            if puffin not in read:
-                read[puffin] = vectors_in(io, puffin)
-            gone[read[puffin][path]] = True
+            gone[vectors.vector(str(before[path].location()), path)] = True
             update.removeDeletes(before[path])
         if path in unmarked:
             gone &= ~is_named(offsets, unmarked[path].offsets)
