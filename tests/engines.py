@@ -35,15 +35,15 @@ class ForeignTasks:
     """Runs tasks one after the other, as in other processes: all values are pickled, and errors do not come back whole.
 
     Attributes:
-        asked: The number of tasks of each call.
+        counts: The number of tasks of each call.
     """
 
     def __init__(self) -> None:
-        self.asked = list[int]()
+        self.counts = list[int]()
 
     def run(self, items: Sequence[Any], work: Callable[..., Any], *, description: str) -> list[Any]:
         assert ": " in description, "a user finds the topic or the plan"
-        self.asked.append(len(items))
+        self.counts.append(len(items))
         share = Resources(spill_folder="/unused")
         return [_copied(done(work, share, _copied(item))) for item in items]
 

@@ -217,11 +217,11 @@ def test_files_of_one_share_are_read_here_and_more_by_tasks(monkeypatch: pytest.
     files = [File(f"f{at}", [message(10 * at, dies=1), message(10 * at + 1)]) for at in range(5)]
     answer(monkeypatch, files, TTL)
     question, tasks = RowQuestion(as_of=AS_OF, reasons=(TTL,)), ForeignTasks()
-    for of_task, asked in ((5, []), (4, [2]), (1, [5])):
-        tasks.asked.clear()
+    for of_task, counts in ((5, []), (4, [2]), (1, [5])):
+        tasks.counts.clear()
         monkeypatch.setattr(file_tasks, "FILES_OF_TASK", of_task)
         assert len(due_rows.due_rows(Snapshot(), 1, question, engine=tasks.engine).due) == len(files)  # stands for a table
-        assert tasks.asked == asked
+        assert tasks.counts == counts
 
 
 def test_a_lost_executor_is_named_and_nothing_is_due(monkeypatch: pytest.MonkeyPatch) -> None:

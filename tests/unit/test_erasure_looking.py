@@ -55,7 +55,7 @@ def test_tasks_find_what_is_found_here(tmp_path: Path, tasks: ForeignTasks) -> N
     found = {path: there.rows(path).tolist() for path in rows}
     assert found == {path: here.rows(path).tolist() for path in rows}
     assert sorted(map(len, found.values())) == [0] * 11 + [1] * 22
-    assert tasks.asked == [3]
+    assert tasks.counts == [3]
 
 
 @pytest.mark.parametrize("at_once", [1, rewrite.KEYS_AT_ONCE])
@@ -127,7 +127,7 @@ def test_of_a_file_that_cannot_be_read_a_task_says_what_is_said_here(
         with raises(code, match=r"1\.parquet: cannot read this file of a table", kind=FileUnreadable) as error:
             found.rows(str(damaged))
         told.append((type(error.value), error.value.filename, str(error.value)))
-    assert tasks.asked
+    assert tasks.counts
     assert told[0] == told[1]
 
 

@@ -183,7 +183,7 @@ def test_each_lost_message_needs_a_name_and_a_reason(
     here = judge(tmp_path, files, renewed=renewed, engine=lambda: None)
     assert here == ([wanted, (0, 0, 0)], purged)
     assert judge(tmp_path, files, renewed=renewed, engine=tasks.engine) == here
-    assert tasks.asked == [2]
+    assert tasks.counts == [2]
 
 
 def test_a_task_gets_only_the_renewed_markers_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
